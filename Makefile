@@ -1,0 +1,82 @@
+# One command is the whole check: `make test`. It needs make and Python 3.11 or newer, nothing else; the first run fetches
+# the tools from the package index, later ones work without a network.
+
+SHELL := /bin/sh
+VENV := .venv
+BIN := $(VENV)/bin
+# The tests run on every one of these that the machine has, each in an environment of its own.
+OTHER_PYTHONS := 3.12 3.13 3.14
+# Folders of ours that hold Python.
+CODE := $(wildcard src tests typing_tests benchmarks examples)
+# Passed on to pytest: make unit ARGS='tests/unit -k timer'
+ARGS ?=
+# Pyright runs on the Node that came with it from the package index, never on another.
+export PYRIGHT_PYTHON_GLOBAL_NODE := 0
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup lint types unit others test demo bench clean
+
+help: ## Say what there is
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1@\2/p' Makefile | column -t -s @ 2>/dev/null || grep '##' Makefile
+
+# An environment is made once and kept; it is brought up to date when pyproject.toml says something else than it did then
+# (by content, since a checkout changes file times). Without build isolation, that asks the index only for what is missing.
+define environment
+	@if ! $(1)/bin/python -c pass 2>/dev/null; then \
+		python=$$(.ci/python $(2)) || exit 1; \
+		echo "Making $(1) with $$python"; \
+		rm -rf $(1) && $$python -m venv $(1); \
+	fi
+	@if ! cmp -s pyproject.toml $(1)/installed.toml; then \
+		rm -f $(1)/installed.toml; \
+		$(1)/bin/python -m pip install --quiet 'hatchling>=1.26,<2' 'editables>=0.5,<1' && \
+		$(1)/bin/python -m pip install --quiet --no-build-isolation --editable '.[$(3)]' && \
+		cp pyproject.toml $(1)/installed.toml; \
+	fi
+endef
+
+setup: ## Make .venv with Perdure and all tools
+	$(call environment,$(VENV),,dev)
+
+lint: setup ## Style, format, import arrows
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/lint-imports --no-logo
+
+types: setup ## mypy and pyright, both strict
+	$(BIN)/mypy $(CODE)
+	$(BIN)/pyright $(filter src typing_tests,$(CODE))
+
+unit: setup ## The tests, on one Python
+	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+
+others: $(OTHER_PYTHONS:%=python-%) ## The tests, on every other Python of this machine
+
+.PHONY: $(OTHER_PYTHONS:%=python-%)
+$(OTHER_PYTHONS:%=python-%): python-%:
+	@if [ "$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)" = $* ]; then \
+		echo "Python $*: is that of $(VENV)"; \
+	elif .ci/python $* >/dev/null; then \
+		$(MAKE) --no-print-directory on-$*; \
+	else \
+		echo "Python $*: not on this machine"; \
+	fi
+
+on-%:
+	$(call environment,$(VENV)-$*,$*,test)
+	@echo "Python $*:"
+	$(VENV)-$*/bin/python -m pytest -n auto --dist worksteal $(ARGS)
+
+test: lint types others unit ## Everything
+
+demo: setup ## Index the standard library, kill the worker part way, finish all the same
+	$(BIN)/perdure demo
+
+bench: setup ## Measure, print, and write build/bench.json
+	$(BIN)/python -m benchmarks
+
+clean: ## Remove what was made, environments too
+	rm -rf $(VENV) $(VENV)-3.* build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
