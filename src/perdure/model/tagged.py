@@ -1,0 +1,131 @@
+"""Tagged values: JSON that names its own types, for what has no hint: the arguments and attributes of errors.
+
+Plain JSON stands for itself. Everything else is an object with the key `$`: `{"$": "tuple", "v": [1, 2]}`, or
+`{"$": "shop.orders:Order", "v": {...}}` for a class, found again only where its module is already imported (else the plain
+`v` comes back). Text is cleaned, never refused.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from perdure.model.errors import InvalidValue
+from perdure.model.values import decode, encode
+
+Json: TypeAlias = Any
+
+_DEPTH = 20
+_WHAT = "an error's attribute"
+
+
+def clean(text: str, limit: int | None = None) -> str:
+    """`text` as every store, log and page can carry it: lone surrogates and NUL as their escapes; bounded, middle cut out."""
+    text = str.encode(text, "utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+    if limit is None or len(text) <= limit:
+        return text
+    tail = limit // 2
+    head = limit - tail
+    return f"{text[:head]}\n... {len(text) - limit} characters left out ...\n{text[-tail:]}"
+
+
+def class_name(cls: type) -> str:
+    """`module:qualname`."""
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def find_class(name: str) -> type | None:
+    """The class of that name, if its module is already imported here. Imports nothing, runs nobody's code."""
+    module_name, _, qualname = name.partition(":")
+    found: Any = sys.modules.get(module_name)
+    for part in qualname.split("."):
+        try:
+            found = vars(found).get(part)
+        except TypeError:  # no __dict__: not a module or class
+            return None
+    return found if isinstance(found, type) else None
+
+
+def pack(value: object, error: Callable[[BaseException], Json], depth: int = _DEPTH) -> Json:
+    """The JSON of `value`; `error` packs exceptions. Raises `InvalidValue` for what cannot be carried."""
+    kind = type(value)
+    if value is None or kind is bool or kind is int:
+        return value
+    if kind is str:
+        return clean(value)  # type: ignore[arg-type]  # exactly str
+    if depth == 0:
+        raise InvalidValue(f"{_WHAT} is nested too deeply, or contains itself")
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else {"$": "float", "v": repr(float(value))}
+    if isinstance(value, BaseException):
+        return {"$": "error", "v": error(value)}
+    if isinstance(value, bytes | bytearray):
+        return {"$": "bytes", "v": b64encode(value).decode()}
+    if kind in (list, tuple, set, frozenset):
+        items = [pack(item, error, depth - 1) for item in value]  # type: ignore[attr-defined]
+        return items if kind is list else {"$": kind.__name__, "v": items}
+    if isinstance(value, dict):
+        return _pack_dict(value, error, depth - 1)
+    return _pack_object(value)
+
+
+def _pack_dict(value: dict[Any, Any], error: Callable[[BaseException], Json], depth: int) -> Json:
+    if all(type(key) is str for key in value):
+        fields = {clean(key): pack(item, error, depth) for key, item in value.items()}
+        return {"$": "dict", "v": fields} if "$" in fields else fields
+    return {"$": "map", "v": [[pack(key, error, depth), pack(item, error, depth)] for key, item in value.items()]}
+
+
+def _pack_object(value: object) -> Json:
+    name = class_name(type(value))
+    data = encode(value, what=_WHAT)
+    plain = msgspec.json.decode(data)
+    if find_class(name) is not type(value):
+        return plain
+    try:
+        decode(data, type(value), what=_WHAT)
+    except InvalidValue:
+        return plain
+    return {"$": name, "v": plain}
+
+
+def unpack(value: Json, error: Callable[[Json], BaseException]) -> Any:
+    """What `pack` packed; `error` unpacks exceptions. A class that is not imported here comes back as plain JSON."""
+    if isinstance(value, list):
+        return [unpack(item, error) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "$" not in value:
+        return {key: unpack(item, error) for key, item in value.items()}
+    tag, inner = value["$"], value.get("v")
+    match tag:
+        case "float":
+            return float(inner)
+        case "bytes":
+            return b64decode(inner)
+        case "error":
+            return error(inner)
+        case "dict":
+            return {key: unpack(item, error) for key, item in inner.items()}
+        case "map":
+            return {unpack(key, error): unpack(item, error) for key, item in inner}
+        case "tuple" | "set" | "frozenset":
+            items = (unpack(item, error) for item in inner)
+            return {"tuple": tuple, "set": set, "frozenset": frozenset}[tag](items)
+        case _:
+            return _unpack_object(tag, inner)
+
+
+def _unpack_object(name: str, plain: Json) -> Any:
+    cls = find_class(name)
+    if cls is None:
+        return plain
+    try:
+        return decode(msgspec.json.encode(plain), cls, what=_WHAT)
+    except InvalidValue:  # the class has changed since
+        return plain
