@@ -1,0 +1,323 @@
+"""A deterministic asyncio loop: a queue of ready handles and virtual time, driven from outside one turn at a time.
+
+Theory of operation. A workflow body is ordinary asyncio code. Its loop never polls and never sleeps: `drain` runs ready
+handles until none is left, then control goes back to the host. What the body waits for are *operations*; a timer is one too
+(`call_at` issues it through the host). The host delivers results one at a time and drains between two, so the order in which
+the body sees the world is exactly the order that the history recorded.
+
+What would leak the world into the body, and what is done about it:
+
+* *Addresses.* Sets of tasks and futures iterate by hash. Ours hash by mix(seed, creation number). (Plain numbers would
+  collide across runs in asyncio's process-wide task set.)
+* *I/O and threads.* Every loop method that is not made for a workflow raises `ForbiddenInWorkflow`.
+* *The host's loop.* `enter` swaps the running loop, the current task (kept per thread since Python 3.14) and the
+  async-generator hooks, and puts them back.
+* *Endless turns.* `drain` runs a bounded number of handles, so that a `sleep(0)` spin ends as a fault and not as a hang.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import sys
+from asyncio import events, tasks
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from types import CodeType, FrameType
+from typing import Any, Protocol, TypeVar
+
+from perdure.model.errors import ForbiddenInWorkflow
+
+T = TypeVar("T")
+
+#: Handles one turn may run. A body that needs more in one turn is spinning.
+TURN_HANDLES = 1_000_000
+
+_MASK = (1 << 61) - 2  # what fits a hash without being folded, and is never -1
+
+
+class Closing(BaseException):
+    """Raised by every operation of an instance that is being dropped. Users never see it: their frames are closing."""
+
+
+class Halt(BaseException):
+    """Raised into a body whose turn is lost already (its code does not fit the history). The turn ends right there."""
+
+
+class Spin(BaseException):
+    """A turn ran more handles than any sensible turn needs."""
+
+
+class Host(Protocol):
+    """What the loop needs from the instance that owns it."""
+
+    def issue_timer(self, due: int, handle: TimerHandle) -> int:
+        """A timer for `due` (microseconds) was asked for; returns its position."""
+        ...
+
+    def abandon(self, seq: int) -> None:
+        """Nobody awaits operation `seq` any more."""
+        ...
+
+
+class TimerHandle(asyncio.TimerHandle):
+    """A durable timer: the handle asyncio knows, and the operation behind it (-1: none, it is due at once)."""
+
+    __slots__ = ("seq",)
+    seq: int
+
+    def __hash__(self) -> int:
+        return hash((self.seq, self.when()))
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class Future(asyncio.Future[T]):
+    """A future whose hash is the same in every replay."""
+
+    __slots__ = ("_number",)
+    _number: int
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class OpFuture(Future[T]):
+    """The future of an operation. Cancelling it abandons the operation."""
+
+    __slots__ = ("seq",)
+    seq: int
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        if not super().cancel(msg):
+            return False
+        loop = self.get_loop()
+        assert isinstance(loop, WorkflowLoop)
+        loop.host.abandon(self.seq)
+        return True
+
+
+class Task(asyncio.Task[T]):
+    """A task whose hash is the same in every replay."""
+
+    __slots__ = ("_number",)
+    _number: int
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class WorkflowLoop(asyncio.AbstractEventLoop):
+    """The loop of one workflow instance. Not thread-safe: one thread at a time, inside `enter`."""
+
+    def __init__(self, host: Host, seed: int, handles: int = TURN_HANDLES) -> None:
+        self.host = host
+        #: Virtual now, microseconds.
+        self.now = 0
+        #: True once the instance is being dropped.
+        self.closing = False
+        self._ready: deque[asyncio.Handle] = deque()
+        self._seed = seed * 0x9E3779B97F4A7C15
+        self._count = 0
+        self._handles = handles
+        self._tasks: list[Task[Any]] = []
+        self._prune_at = 32
+
+    # -- driving ------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def enter(self) -> Iterator[None]:
+        """Make this the running loop of the thread for a while."""
+        outer = events._get_running_loop()
+        task = _swap_current_task(outer, None)
+        hooks = sys.get_asyncgen_hooks()
+        events._set_running_loop(self)
+        sys.set_asyncgen_hooks(firstiter=None, finalizer=self._finalize)
+        try:
+            yield
+        finally:
+            sys.set_asyncgen_hooks(*hooks)
+            events._set_running_loop(outer)
+            _swap_current_task(outer, task)
+
+    def drain(self, stopped: Callable[[], bool]) -> None:
+        """Run ready handles until none is left or `stopped()`. Inside `enter` only. Raises `Spin`."""
+        ready = self._ready
+        budget = self._handles
+        while ready:
+            handle = ready.popleft()
+            if not handle.cancelled():
+                handle._run()
+                if stopped():
+                    return
+            budget -= 1
+            if budget == 0:
+                raise Spin
+
+    def fire(self, handle: TimerHandle) -> None:
+        """A timer is due."""
+        self._ready.append(handle)
+
+    def live_tasks(self) -> list[Task[Any]]:
+        """The tasks that are not done, oldest first."""
+        return [task for task in self._tasks if not task.done()]
+
+    def close(self) -> None:
+        """Drop the instance: close every coroutine. Nothing that a dying frame awaits runs, and nothing warns."""
+        self.closing = True
+        self._ready.clear()
+        with self.enter():
+            for task in self.live_tasks():
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                _close(task.get_coro())
+        self._ready.clear()
+        self._tasks.clear()
+
+    def _finalize(self, agen: AsyncGenerator[Any, Any]) -> None:
+        # A generator that outlived its turn (found by the collector between two) is just dropped.
+        if events._get_running_loop() is self and not self.closing:
+            self.create_task(agen.aclose())
+
+    # -- what asyncio asks of a loop ----------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        return self.now / 1_000_000
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return True
+
+    def is_closed(self) -> bool:
+        return self.closing
+
+    def call_soon(self, callback: Any, *args: Any, context: contextvars.Context | None = None) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(
+        self, delay: float, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self._timer(self.now + round(delay * 1_000_000), callback, args, context)
+
+    def call_at(
+        self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self._timer(round(when * 1_000_000), callback, args, context)
+
+    def _timer(self, due: int, callback: Any, args: Any, context: contextvars.Context | None) -> TimerHandle:
+        handle = TimerHandle(due / 1_000_000, callback, args, self, context)
+        handle.seq = -1
+        if due <= self.now:
+            self._ready.append(handle)
+        else:
+            handle.seq = self.host.issue_timer(due, handle)
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        assert isinstance(handle, TimerHandle)
+        if handle.seq >= 0:
+            self.host.abandon(handle.seq)
+
+    def create_future(self) -> Future[Any]:
+        future: Future[Any] = Future(loop=self)
+        future._number = self._next_hash()
+        return future
+
+    def operation_future(self, seq: int) -> OpFuture[Any]:
+        """The future of operation `seq`."""
+        future: OpFuture[Any] = OpFuture(loop=self)
+        future._number = self._next_hash()
+        future.seq = seq
+        return future
+
+    def create_task(
+        self, coro: Any, *, name: str | None = None, context: contextvars.Context | None = None, **options: Any
+    ) -> Task[Any]:
+        if self.closing:
+            if asyncio.iscoroutine(coro):
+                coro.close()
+            raise Closing
+        if sys._getframe(1).f_code in _ENSURE_FUTURE:
+            _refuse_as_completed(sys._getframe(2), coro)
+        if not asyncio.iscoroutine(coro):
+            # A step call is a future already; `create_task(charge(order))` shall work as for any coroutine.
+            coro = _await(coro)
+        task: Task[Any] = Task.__new__(Task)
+        task._number = self._next_hash()  # before __init__, which puts the task into asyncio's process-wide set
+        Task.__init__(task, coro, loop=self, name=name or f"task-{self._count}", context=context)
+        self._tasks.append(task)
+        if len(self._tasks) >= self._prune_at:
+            self._tasks = self.live_tasks()
+            self._prune_at = 2 * len(self._tasks) + 32
+        return task
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Results that nobody retrieved are the body's own business; they are in the history."""
+
+    def _next_hash(self) -> int:
+        self._count += 1
+        return ((self._seed + self._count) * 0xBF58476D1CE4E5B9 >> 3) & _MASK
+
+
+def _forbid(name: str) -> Callable[..., Any]:
+    def forbidden(self: Any, *args: Any, **kwargs: Any) -> Any:
+        raise ForbiddenInWorkflow(
+            f"loop.{name} cannot be used in a workflow body: it would do I/O, use a thread or depend on this process. "
+            "Put it in a step."
+        )
+
+    forbidden.__name__ = name
+    return forbidden
+
+
+for _name, _member in list(vars(asyncio.AbstractEventLoop).items()):
+    if callable(_member) and not _name.startswith("__") and _name not in vars(WorkflowLoop):
+        setattr(WorkflowLoop, _name, _forbid(_name))
+
+
+def _swap_current_task(loop: asyncio.AbstractEventLoop | None, task: Any) -> Any:
+    """Set the current task of `loop` and return the one before. Python 3.11 has no such call: it keeps tasks by loop."""
+    if loop is None:
+        return None
+    swap = getattr(tasks, "_swap_current_task", None)
+    return swap(loop, task) if swap is not None else None
+
+
+async def _await(future: Any) -> Any:
+    return await future
+
+
+def _close(coro: Any) -> None:
+    # Closing raises what the dying frame raises (our `Closing`, once an operation is tried) or RuntimeError if it goes on
+    # awaiting all the same. A body that swallows everything in a loop is given up after a few times.
+    for _ in range(4):
+        try:
+            coro.close()
+        except BaseException:
+            continue
+        return
+
+
+_ENSURE_FUTURE: frozenset[CodeType] = frozenset(
+    function.__code__
+    for function in (tasks.ensure_future, getattr(tasks, "_ensure_future", None))
+    if function is not None
+)
+
+
+def _refuse_as_completed(frame: FrameType | None, coro: Coroutine[Any, Any, Any]) -> None:
+    """Raw `as_completed` makes its tasks in the order of a set of coroutines, which is by address."""
+    while frame is not None and frame.f_globals.get("__name__") == tasks.__name__:
+        if frame.f_code.co_name == "as_completed" or frame.f_code.co_qualname.startswith(("as_completed", "_AsCompleted")):
+            if asyncio.iscoroutine(coro):
+                coro.close()
+            raise ForbiddenInWorkflow(
+                "asyncio.as_completed over coroutines starts them in an order that changes from process to process. "
+                "Use perdure.as_completed, or give it tasks."
+            )
+        frame = frame.f_back

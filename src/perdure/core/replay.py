@@ -1,0 +1,181 @@
+"""The history held against what the code issues. A difference is a fault of the code: it is explained, and blocks the run.
+
+The history is a list of results; between two of them the body issued certain operations. Replay compares both what each
+operation is (kind and name) and how many there were at each result, so that an operation that is new, gone, renamed or
+moved is found at the first result where it shows.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from types import FrameType
+
+import msgspec
+
+from perdure.core.loop import WorkflowLoop
+from perdure.core.operation import Operation
+from perdure.model.errors import NonDeterminismError
+from perdure.model.history import Entry, Event, Op
+
+_DELIVERED = frozenset({Event.RESOLVED, Event.FAILED, Event.CANCEL})
+_CLOSED = frozenset({Event.RESOLVED, Event.FAILED, Event.ABANDONED})
+_FORGOTTEN = frozenset({Op.SPAWN, Op.VALUE})
+_PACKAGE = str(Path(__file__).resolve().parent.parent)
+
+
+class Recorded:
+    """One run's history during a replay."""
+
+    def __init__(self, run_id: str, entries: Sequence[Entry]) -> None:
+        self.run_id = run_id
+        self.markers = frozenset(entry.name for entry in entries if entry.event is Event.MARKER)
+        self._scheduled = {entry.seq: entry for entry in entries if entry.event is Event.SCHEDULED}
+        self._issued_before = _counts(entries)
+        self._passed = 0
+        #: True if the history goes to the run's end.
+        self.ended = any(entry.event is Event.END for entry in entries)
+        self._open = _open(entries)
+
+    def match(self, operation: Operation) -> NonDeterminismError | None:
+        """Hold an operation that the code issues against the recorded one, and give it the recorded facts."""
+        entry = self._scheduled.get(operation.seq)
+        issued = _name(operation.op, operation.name)
+        if entry is None:
+            return self._error(operation.seq, "nothing", issued, "the code issues an operation that the history does not have")
+        if entry.op is not operation.op or entry.name != operation.name:
+            return self._error(operation.seq, _name(entry.op, entry.name), issued, "the code issues another operation")
+        operation.payload = entry.payload
+        operation.due = entry.due
+        return None
+
+    def check(self, seq: int, error: BaseException | None) -> NonDeterminismError | None:
+        """Before the next result: the code must have issued exactly what was recorded by then. `seq`: its next position."""
+        expected = self._issued_before[self._passed]
+        if seq == expected:
+            return None
+        if seq < expected:
+            return self._missing(seq, error)
+        entry = self._scheduled[expected]
+        name = _name(entry.op, entry.name)
+        return self._error(expected, f"{name} after a later result", f"{name} before it", "the code issues it too early")
+
+    def check_complete(
+        self, seq: int, pending: Collection[int], ended: bool, error: BaseException | None
+    ) -> NonDeterminismError | None:
+        """After the last result. `pending`: positions the code still waits for; `ended`: its body is over."""
+        fault = self.check(seq, error)
+        if fault is not None or self.ended:
+            return fault
+        if ended:
+            fault = self._error(seq, "a body that goes on", "its end", f"the code ends here{_raising(error)}")
+        elif self._open is not None and self._open != set(pending):
+            odd = min(self._open ^ set(pending))
+            entry = self._scheduled[odd]
+            states = ("open", "abandoned") if odd in self._open else ("abandoned", "open")
+            name = _name(entry.op, entry.name)
+            fault = self._error(odd, f"{name} {states[0]}", f"{name} {states[1]}", "the code cancels differently")
+        if fault is not None:
+            fault.__cause__ = error
+        return fault
+
+    def unexpected(self, entry: Entry, error: BaseException | None) -> NonDeterminismError:
+        """The history has a result for an operation that the code does not wait for."""
+        fault = self._error(
+            entry.seq, f"a result of {_name(entry.op, entry.name)}", "nothing", "the code abandoned the operation before"
+        )
+        fault.__cause__ = error
+        return fault
+
+    def pass_by(self) -> None:
+        """A result was delivered."""
+        self._passed += 1
+
+    def _missing(self, seq: int, error: BaseException | None) -> NonDeterminismError:
+        entry = self._scheduled[seq]
+        reason = f"the code never issues it{_raising(error)}"
+        fault = self._error(seq, _name(entry.op, entry.name), "nothing", reason)
+        fault.__cause__ = error
+        return fault
+
+    def _error(self, seq: int, recorded: str, issued: str, reason: str) -> NonDeterminismError:
+        where = source_line()
+        return NonDeterminismError(
+            f"non-determinism at {self.run_id}#{seq}: recorded {recorded}, issued {issued} ({reason})"
+            + (f" at {where}" if where else "")
+            + ". Deploy code that fits the history, guard the change with ctx.patched(), or register it as a new version.",
+            run_id=self.run_id,
+            seq=seq,
+            recorded=recorded,
+            issued=issued,
+        )
+
+
+def revive(entries: Sequence[Entry]) -> Sequence[Entry]:
+    """The history as a requeue makes it count: the end, and the failures that led to it, are taken back.
+
+    Taken back are the failures delivered after the last operation was issued: nothing else was built on them, so those
+    operations are open again, with fresh attempts (numbered on). Failures that the body caught and went on from stay.
+    """
+    if not any(entry.event is Event.REQUEUED for entry in entries):
+        return entries
+    kept: list[Entry] = []
+    for entry in entries:
+        if entry.event is Event.REQUEUED:
+            kept = _taken_back(kept)
+        kept.append(entry)
+    return kept
+
+
+def _taken_back(entries: list[Entry]) -> list[Entry]:
+    last = max((i for i, entry in enumerate(entries) if entry.event is Event.SCHEDULED), default=-1)
+    undone = {entry.seq for entry in entries[last + 1 :] if entry.event is Event.FAILED}
+    kept: list[Entry] = []
+    for index, entry in enumerate(entries):
+        if entry.event is Event.END or (index > last and entry.event is Event.ABANDONED):
+            continue
+        if entry.seq in undone and entry.event in (Event.FAILED, Event.ATTEMPT_FAILED):
+            entry = msgspec.structs.replace(entry, event=Event.ATTEMPT_CUT, due=None)
+        kept.append(entry)
+    return kept
+
+
+def source_line() -> str:
+    """The innermost line of user code in the running turn, as `file:line`; empty if no user code is running."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not WorkflowLoop.drain.__code__:
+        file = frame.f_code.co_filename
+        if not file.startswith(_PACKAGE) and not frame.f_globals.get("__name__", "").startswith("asyncio."):
+            return f"{file}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+def _raising(error: BaseException | None) -> str:
+    return "" if error is None else f"; its body raised {type(error).__name__}: {error}"
+
+
+def _open(entries: Sequence[Entry]) -> set[int] | None:
+    """The positions that wait at the end of the history; None where a requeue makes that a matter of the replay."""
+    if any(entry.event is Event.REQUEUED for entry in entries):
+        return None
+    opened = {entry.seq for entry in entries if entry.event is Event.SCHEDULED and entry.op not in _FORGOTTEN}
+    return opened - {entry.seq for entry in entries if entry.event in _CLOSED}
+
+
+def _name(op: Op | None, name: str) -> str:
+    return f"{op} {name!r}" if op is not None else repr(name)
+
+
+def _counts(entries: Sequence[Entry]) -> list[int]:
+    """How many operations had been issued before each result, and at the end."""
+    counts: list[int] = []
+    issued = 0
+    for entry in entries:
+        if entry.event is Event.SCHEDULED:
+            issued += 1
+        elif entry.event in _DELIVERED:
+            counts.append(issued)
+    counts.append(issued)
+    return counts

@@ -1,0 +1,176 @@
+"""From a turn to the one value that stores apply. Pure: everything a turn writes is decided here and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from perdure.core.instance import NO_SEQ, Instance
+from perdure.core.operation import Operation
+from perdure.core.turn import Blocked, Cancelled, Completed, Continued, Failed, Turn
+from perdure.model.commit import Join, NewChild, TokenWait, TurnCommit
+from perdure.model.endings import cancelled_failure
+from perdure.model.failure import Failure, capture, encode_failure
+from perdure.model.history import Entry, Event, Op
+from perdure.model.run import RunKey, Status
+
+_CHILDREN = frozenset({Op.CHILD, Op.SPAWN})
+_MATTERS = frozenset({Op.CHILD, Op.SPAWN, Op.JOIN, Op.SIGNAL, Op.VALUE})
+
+
+class Standing(Struct, frozen=True, gc=False):
+    """How a run stands at its owner: what fences its next commit, and what bounds it."""
+
+    key: RunKey
+    owner: str
+    epoch: int
+    n: int
+    deadline: int | None
+    fingerprint: str
+    #: True if code that does not fit the history blocks the run; False: it fails the run.
+    block: bool = True
+
+
+def settle(standing: Standing, instance: Instance, turn: Turn, attempts: Sequence[Entry] = ()) -> TurnCommit:
+    """What to write after `turn`. `attempts`: entries about steps' attempts, which come before the turn's own."""
+    outcome = turn.outcome
+    if outcome is None:
+        return _waiting(standing, instance, turn, attempts)
+    if isinstance(outcome, Blocked):
+        return _faulty(standing, instance, outcome, attempts)
+    return _ended(standing, instance, turn, attempts)
+
+
+def kill(standing: Standing, status: Status, failure: Failure, now: int, seen: int) -> TurnCommit:
+    """End a run whose body is not asked any more: dead, or out of time."""
+    return TurnCommit(
+        run=standing.key,
+        owner=standing.owner,
+        epoch=standing.epoch,
+        n=standing.n,
+        entries=(_end(status, now),),
+        status=status,
+        seen=seen,
+        error=encode_failure(failure),
+    )
+
+
+def busy(instance: Instance) -> bool:
+    """True if a step is running or to be run now: the run cannot park."""
+    now = instance.now
+    return any(operation.next_at is None or operation.next_at <= now for operation in instance.steps.values())
+
+
+def next_look(standing: Standing, instance: Instance) -> int | None:
+    """When somebody must look at the run next: its earliest timer, retry or deadline."""
+    times = [operation.next_at for operation in instance.steps.values() if operation.next_at is not None]
+    due = instance.next_due()
+    if due is not None:
+        times.append(due)
+    if standing.deadline is not None:
+        times.append(standing.deadline)
+    return min(times) if times else None
+
+
+def _waiting(standing: Standing, instance: Instance, turn: Turn, attempts: Sequence[Entry]) -> TurnCommit:
+    running = busy(instance)
+    return TurnCommit(
+        run=standing.key,
+        owner=standing.owner,
+        epoch=standing.epoch,
+        n=standing.n,
+        entries=(*attempts, *turn.entries),
+        status=Status.RUNNING if running else Status.SUSPENDED,
+        wake_at=None if running else next_look(standing, instance),
+        listening=not running and instance.listening(),
+        seen=instance.inbox.seen,
+        consumed=tuple(turn.consumed),
+        progress=bool(turn.entries) or any(entry.event is Event.ATTEMPT_FAILED for entry in attempts),
+        **_effects(turn),  # type: ignore[arg-type]
+    )
+
+
+def _ended(standing: Standing, instance: Instance, turn: Turn, attempts: Sequence[Entry]) -> TurnCommit:
+    outcome = turn.outcome
+    status, output, error, successor = Status.COMPLETED, None, None, None
+    if isinstance(outcome, Completed):
+        output = outcome.output
+    elif isinstance(outcome, Failed):
+        status, error = Status.FAILED, encode_failure(outcome.failure)
+    elif isinstance(outcome, Cancelled):
+        status, error = Status.CANCELLED, encode_failure(cancelled_failure())
+    elif isinstance(outcome, Continued):
+        successor = outcome.successor
+    return TurnCommit(
+        run=standing.key,
+        owner=standing.owner,
+        epoch=standing.epoch,
+        n=standing.n,
+        entries=(*attempts, *turn.entries, _end(status, instance.now)),
+        status=status,
+        seen=instance.inbox.seen,
+        consumed=tuple(turn.consumed),
+        output=output,
+        error=error,
+        successor=successor,
+        **_effects(turn),  # type: ignore[arg-type]
+    )
+
+
+def _faulty(standing: Standing, instance: Instance, outcome: Blocked, attempts: Sequence[Entry]) -> TurnCommit:
+    """The turn is lost: nothing of it is written, so that fitting code finds everything as it was."""
+    failure = capture(outcome.error)
+    if not standing.block:
+        return kill(standing, Status.FAILED, failure, instance.now, instance.inbox.seen)
+    return TurnCommit(
+        run=standing.key,
+        owner=standing.owner,
+        epoch=standing.epoch,
+        n=standing.n,
+        entries=tuple(attempts),
+        status=Status.BLOCKED,
+        wake_at=standing.deadline,
+        seen=instance.inbox.seen,
+        error=encode_failure(failure),
+        fingerprint=standing.fingerprint,
+        progress=False,
+    )
+
+
+def _end(status: Status, now: int) -> Entry:
+    return Entry(Event.END, NO_SEQ, None, status, None, now)
+
+
+def _effects(turn: Turn) -> dict[str, object]:
+    """Children, waits, cancels and values of a turn. Most turns only run steps and have none."""
+    issued = [operation for operation in turn.issued if operation.op in _MATTERS]
+    closed = {operation.seq for operation in (*turn.abandoned, *turn.resolved) if operation.op in _MATTERS}
+    if not issued and not closed:
+        return {}
+    new = {operation.seq for operation in issued}
+    return {
+        "waits": tuple(_token_waits(issued, closed)),
+        "unwaits": tuple(seq for seq in _token_seqs((*turn.abandoned, *turn.resolved)) if seq not in new),
+        "children": tuple(_new_children(issued, closed)),
+        "joins": tuple(Join(o.seq, o.name) for o in issued if o.op is Op.JOIN and o.key is not None and o.seq not in closed),
+        "cancels": tuple(o.name for o in turn.abandoned if o.op is Op.CHILD and o.seq not in new and o.key is not None),
+        "values": tuple((o.name, o.payload) for o in issued if o.op is Op.VALUE),
+    }
+
+
+def _token_waits(issued: Iterable[Operation], closed: set[int]) -> Iterable[TokenWait]:
+    for operation in issued:
+        if operation.seq not in closed and operation.key is not None and operation.key[0] == "token":
+            yield TokenWait(operation.seq, operation.key[1])
+
+
+def _token_seqs(operations: Iterable[Operation]) -> Iterable[int]:
+    return (o.seq for o in operations if o.key is not None and o.key[0] == "token")
+
+
+def _new_children(issued: Iterable[Operation], closed: set[int]) -> Iterable[NewChild]:
+    # A child whose await was cancelled in the very turn that asked for it need not be born.
+    for operation in issued:
+        if operation.op in _CHILDREN and operation.child is not None and operation.seq not in closed:
+            yield NewChild(operation.seq, operation.child)

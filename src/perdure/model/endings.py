@@ -1,0 +1,31 @@
+"""The errors of runs that did not end by themselves: cancelled, out of time, dead."""
+
+from __future__ import annotations
+
+from perdure.model.failure import Failure
+
+
+def cancelled_failure(message: str = "cancelled") -> Failure:
+    """The error of a cancelled run."""
+    return Failure(type="perdure.model.errors:RunCancelled", message=message, code="cancelled", retryable=False)
+
+
+def timeout_failure(seconds: float) -> Failure:
+    """The error of a run that is out of time."""
+    return Failure(
+        type="perdure.model.errors:RunTimedOut",
+        message=f"execution timeout: the run took longer than its {seconds:g} seconds",
+        code="execution_timeout",
+        retryable=False,
+    )
+
+
+def dead_failure(recoveries: int) -> Failure:
+    """The error of a run that was recovered too often."""
+    return Failure(
+        type="perdure.model.errors:RunDead",
+        message=f"recovered {recoveries} times without progress; its process was lost each time. Look for a step that "
+        "crashes its process, then requeue the run",
+        code="max_recovery_attempts",
+        retryable=False,
+    )

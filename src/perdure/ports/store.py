@@ -1,0 +1,213 @@
+"""The Store port: where runs live. Every verb is a business transition, atomic and none optional.
+
+Rules that every adapter keeps (each is checked by `perdure.testing.conformance`):
+
+* A batch given to :meth:`Store.write` is applied in order; every write gets its answer at the same position. A write that
+  fails for its own data is answered `Unstorable` and leaves nothing behind; the others are applied all the same.
+* `TurnCommit` is applied only if the run is RUNNING with that owner, epoch and n. It then: appends the entries; deletes the
+  consumed messages; gives back messages that came to a token whose wait is over (see *tokens*); registers waits; starts and
+  joins children; cancels children; sends; sets values; and sets status, wake time and `seen`.
+
+  - Ends or continues with an unread control message (number > seen): `Refused`, nothing applied.
+  - Ends: unread token messages go back to their tokens; waits are removed; an awaited run's end becomes a message in its
+    parent's inbox (kind CHILD, name `awaited_as`, payload the output, or the error with `failed`). The end of a continued
+    link tells nobody: its successor inherits `parent` and `awaited_as`, and the messages that are still in its inbox move
+    on in order, but for CHILD messages, which answer operations of the old link. A successor whose id is taken:
+    `Unstorable`. Where the outcome is failed or completed, children
+    that are not awaited go on; cancelled and dead and timed-out runs take everything below them along (an `error` of its own:
+    the commit's).
+  - Parks (SUSPENDED, BLOCKED) with an inbox number above `seen`, counting the messages this very commit caused (a join with
+    an ended child, a buffered token message, a child that could not start): applied but for the parking, answered `Moved`
+    with all messages above `seen`, status RUNNING.
+  - `progress` sets `recoveries` to 0.
+
+* *Children.* A `NewChild` whose id is taken: if that run has this parent (id, incarnation), it is treated as a join; else a
+  CHILD message with `failed` and a failure of code `child_start_failed` goes to the parent's inbox.  A `Join` with a child of
+  another parent or a missing child: the same failure. Joining sets `awaited_as` on the last live link of the child's chain.
+  The store fills in the parent's id and incarnation of a `NewChild` (a run made by `Create` has no incarnation before).
+  One that nobody awaits (no `awaited_as`) and that is there already is left alone.
+* *Messages.* A message to a run increments `inbox`; if the run is SUSPENDED and `listening`, also `wake_at = now`
+  (unless it is due already: a flood of messages must not push a run back in the line). A message
+  to an id that continued goes to the last link; to an ended run: `Ended`; to no run: `Missing`. Same `dedup` to the same run
+  (by the id that was addressed, of this incarnation) or (namespace, token) again, also after it was consumed or the run has
+  ended: `Applied`, nothing is added. A message that a turn or a run's end sends where it cannot go is dropped.
+* *Tokens.* Within a namespace, a message to a token goes to the oldest wait for it, which is thereby served (the next message
+  goes to the next wait); without one it is kept at the token, first in first out. A new wait takes the oldest kept message.
+  A wait that ends (`unwaits`, or the run's end) while its message lies unread in the inbox gives that message back to the
+  token, in its place by arrival (ahead of all that came later), or to the next wait.
+* *Cascade.* Cancelling a run cancels every live run below it (parent links, also below ended ones, tolerant of cycles);
+  ended ones are untouched. Cancels of an id that continued go to the last link, like messages.
+* *Claim.* Due = `wake_at <= now` and status PENDING, SUSPENDED, BLOCKED or RUNNING (an orphan: its lease ended), within
+  the namespaces and definitions asked for. Greater priority first (absent = 0), then older wake time; at most `limit`; the
+  namespaces take turns within a priority. Claiming sets RUNNING, owner, epoch + 1, wake_at = now + lease and `listening`
+  False; an orphan's `recoveries` + 1. A claimed BLOCKED run keeps its fingerprint in the answer only.
+* *New runs* are PENDING and due now; with a `start_at` ahead SUSPENDED, not listening, due then. The deadline is the due start
+  plus the timeout; a requeue sets it anew. A blank id is `Unstorable`, as are text with lone surrogates and integers beyond
+  64 bits, anywhere in a write.
+* `updated_at` is when anything but a renewal last changed the row. The store stamps each entry's `commit`.
+* Time is the store's: `now` in all rules is the adapter's clock, never a caller's.
+
+Loop: the async verbs are called from one event loop at a time (the one that called `open`). Threads: only the `Renewer` is
+used from another thread. Errors: `StoreUnavailable` where the store cannot be reached or stays busy; `StoreMismatch` from
+`open` where the data is not ours or newer than we are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from perdure.model.commit import Answer, Write
+from perdure.model.history import Entry
+from perdure.model.messages import Message
+from perdure.model.run import Run, RunKey, Status
+
+
+class Serves(Struct, frozen=True, gc=False):
+    """A workflow definition that a process can run."""
+
+    workflow: str
+    version: str
+    fingerprint: str
+
+
+class ClaimRequest(Struct, frozen=True, kw_only=True):
+    owner: str
+    #: Only runs of these namespaces; None: of all (an operator).
+    namespaces: tuple[str, ...] | None
+    serves: tuple[Serves, ...]
+    limit: int
+    #: Microseconds.
+    lease: int
+    #: The newest history format this process understands.
+    format: int
+
+
+class Claimed(Struct, frozen=True):
+    """A run that now is the claimer's, and its unconsumed messages, oldest first."""
+
+    run: Run
+    messages: tuple[Message, ...]
+    #: True if it was claimed from a lost owner: local steps may have been cut off in flight.
+    orphaned: bool
+    #: The status it had before the claim.
+    was: Status
+
+
+class Held(Struct, frozen=True, gc=False):
+    """A claim that a process believes to hold."""
+
+    incarnation: int
+    epoch: int
+    #: The highest inbox number the holder knows.
+    inbox: int
+
+
+class Renewal(Struct, frozen=True):
+    """What became of one held run: `lost`, or the messages above the number the holder knew."""
+
+    incarnation: int
+    lost: bool
+    messages: tuple[Message, ...] = ()
+
+
+class RunQuery(Struct, frozen=True, kw_only=True):
+    """Which runs to list: all conditions hold together. Newest first, by (created_at, incarnation)."""
+
+    statuses: tuple[Status, ...] = ()
+    workflow: str | None = None
+    namespace: str | None = None
+    tag: str | None = None
+    parent: RunKey | None = None
+    limit: int = 50
+    #: Continue below this incarnation (exclusive), for the next page.
+    before: int | None = None
+
+
+class Finding(Struct, frozen=True):
+    """Something the audit found that must not exist. It was healed by making the run due."""
+
+    run: RunKey
+    what: str
+
+
+class Renewer(Protocol):
+    """Renews leases from a thread of its own, on a connection of its own. Every method blocks."""
+
+    def renew(self, owner: str, lease: int, held: Sequence[Held]) -> Sequence[Renewal]:
+        """Set `wake_at = now + lease` on all that are still held at that epoch; answer for each, in order."""
+        ...
+
+    def release(self, owner: str, held: Sequence[Held]) -> None:
+        """Give runs back, due now: PENDING, no owner, epoch + 1, not counted as a recovery. Those lost are passed over."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Store(Protocol):
+    """See the head of this module for the rules."""
+
+    async def open(self, *, migrate: bool = True) -> None:
+        """Connect and bring the schema up to date (with `migrate` False: raise `StoreMismatch` if it is not)."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was accepted, then let go of everything. Idempotent."""
+        ...
+
+    def now(self) -> int:
+        """The store's time now."""
+        ...
+
+    async def write(self, batch: Sequence[Write]) -> Sequence[Answer]:
+        """Apply the batch in order, durably; one answer a write."""
+        ...
+
+    async def claim(self, request: ClaimRequest) -> Sequence[Claimed]: ...
+
+    async def next_wake(self, request: ClaimRequest) -> int | None:
+        """The earliest `wake_at` among runs that `request` could claim, due or not; None if there is none."""
+        ...
+
+    async def release(self, owner: str, held: Sequence[Held]) -> None:
+        """As :meth:`Renewer.release`."""
+        ...
+
+    def renewer(self) -> Renewer:
+        """A new renewer. Call from the loop's thread; use from any one thread."""
+        ...
+
+    async def unblock(self, serves: Sequence[Serves]) -> int:
+        """Make due every BLOCKED run of these definitions that failed on another fingerprint; returns how many."""
+        ...
+
+    async def history(self, incarnations: Sequence[int]) -> Mapping[int, Sequence[Entry]]:
+        """The whole histories, in order, of these runs (an empty one for a run that is gone)."""
+        ...
+
+    async def get(self, run_id: str) -> Run | None: ...
+
+    async def runs(self, query: RunQuery) -> Sequence[Run]: ...
+
+    async def messages(self, incarnation: int) -> Sequence[Message]:
+        """The unconsumed messages of a run, oldest first."""
+        ...
+
+    async def value(self, incarnation: int, key: str) -> bytes | None:
+        """The newest value the run published under `key`."""
+        ...
+
+    async def audit(self, *, heal: bool = True) -> Sequence[Finding]:
+        """Look for what must not exist, and (with `heal`) make those runs due.
+
+        A SUSPENDED, listening run with a message above what it has seen and no wake time; a PENDING run, or a RUNNING run,
+        without a wake time; a SUSPENDED run that is not listening and has no wake time.
+        """
+        ...
+
+    def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` (any thread) when another process may have written; returns an unsubscriber. Only ever a hint."""
+        ...
