@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from heapq import heappop, heappush
 from random import Random
@@ -76,8 +75,8 @@ class Instance:
         self._seq = 0
         self._turn = Turn()
         self._recorded: Recorded | None = None
-        self._matchable: deque[Key] = deque()
-        self._refused: deque[Operation] = deque()
+        #: What can be delivered without the world: children that cannot start, keys whose message and wait may have met.
+        self._deliverable: list[Operation | Key] = []
         self._due: list[tuple[int, int]] = []
         self._fault: PerdureError | None = None
         self._cancelled = False
@@ -316,12 +315,12 @@ class Instance:
         else:
             operation.refusal = refusal
             operation.child = None
-            self._refused.append(operation)
+            self._deliverable.append(operation)
         return self._future(operation, decode)
 
     def _wait(self, operation: Operation) -> None:
         if operation.seq != NO_SEQ and self.inbox.wait(operation) and operation.key is not None:
-            self._matchable.append(operation.key)
+            self._deliverable.append(operation.key)
 
     def _in_subtask(self) -> bool:
         main = self._main
@@ -356,16 +355,13 @@ class Instance:
     def _settle_down(self) -> None:
         """Drain, and deliver what became deliverable by itself: refused children and messages that lay ready."""
         self._drain()
-        while self._fault is None:
-            if self._refused:
-                operation = self._refused.popleft()
-                if operation.seq in self.pending:
-                    assert operation.refusal is not None
-                    self._deliver(operation, Event.FAILED, encode_failure(operation.refusal))
-            elif self._matchable:
-                self._hand_over(self._matchable.popleft())
-            else:
-                return
+        while self._deliverable and self._fault is None:
+            item = self._deliverable.pop(0)
+            if not isinstance(item, Operation):
+                self._hand_over(item)
+            elif item.seq in self.pending:
+                assert item.refusal is not None
+                self._deliver(item, Event.FAILED, encode_failure(item.refusal))
 
     def _hand_over(self, key: Key) -> None:
         found = self.inbox.match(key)
@@ -375,7 +371,7 @@ class Instance:
         if used:
             self._turn.consumed.append(message.number)
         else:
-            self._matchable.appendleft(key)
+            self._deliverable.insert(0, key)
         if message.kind is MessageKind.CHILD and message.failed:
             self._deliver(operation, Event.FAILED, encode_failure(_child_failure(message)))
         else:
@@ -449,7 +445,7 @@ class Instance:
             self._cancel_body()
         else:
             self.inbox.put(message)
-            self._matchable.append(message_key(message))
+            self._deliverable.append(message_key(message))
 
     def _cancel_body(self) -> None:
         """The one cancel of a body's life: once, at the main task."""

@@ -144,12 +144,13 @@ def _taken_back(entries: list[Entry]) -> list[Entry]:
 def source_line() -> str:
     """The innermost line of user code in the running turn, as `file:line`; empty if no user code is running."""
     frame: FrameType | None = sys._getframe(1)
+    line = ""
     while frame is not None and frame.f_code is not WorkflowLoop.drain.__code__:
         file = frame.f_code.co_filename
-        if not file.startswith(_PACKAGE) and not frame.f_globals.get("__name__", "").startswith("asyncio."):
-            return f"{file}:{frame.f_lineno}"
+        if not line and not file.startswith(_PACKAGE) and not frame.f_globals.get("__name__", "").startswith("asyncio."):
+            line = f"{file}:{frame.f_lineno}"
         frame = frame.f_back
-    return ""
+    return line if frame is not None else ""
 
 
 def _raising(error: BaseException | None) -> str:
