@@ -1,4 +1,4 @@
-"""The errors of runs that did not end by themselves: cancelled, out of time, dead."""
+"""The errors of runs that did not end by themselves: cancelled, out of time, dead, never begun."""
 
 from __future__ import annotations
 
@@ -29,3 +29,13 @@ def dead_failure(recoveries: int) -> Failure:
         code="max_recovery_attempts",
         retryable=False,
     )
+
+
+def start_failure(child_id: str, *, taken: bool) -> Failure:
+    """What a parent hears of a child that cannot be started or joined: another run has its id (`taken`), or none has."""
+    why = (
+        f"the id {child_id!r} belongs to a run that this one did not start; give the child an id of its own"
+        if taken
+        else f"there is no run {child_id!r}; it was deleted, or never started"
+    )
+    return Failure(type="perdure.model.errors:ChildFailed", message=why, code="child_start_failed", retryable=False)

@@ -22,7 +22,7 @@ Rules that every adapter keeps (each is checked by `perdure.testing.conformance`
   - `progress` sets `recoveries` to 0.
 
 * *Children.* A `NewChild` whose id is taken: if that run has this parent (id, incarnation), it is treated as a join; else a
-  CHILD message with `failed` and a failure of code `child_start_failed` goes to the parent's inbox.  A `Join` with a child of
+  CHILD message with `failed` and `endings.start_failure(id, taken=...)` goes to the parent's inbox.  A `Join` with a child of
   another parent or a missing child: the same failure. Joining sets `awaited_as` on the last live link of the child's chain.
   The store fills in the parent's id and incarnation of a `NewChild` (a run made by `Create` has no incarnation before).
   One that nobody awaits (no `awaited_as`) and that is there already is left alone.
@@ -36,7 +36,8 @@ Rules that every adapter keeps (each is checked by `perdure.testing.conformance`
   A wait that ends (`unwaits`, or the run's end) while its message lies unread in the inbox gives that message back to the
   token, in its place by arrival (ahead of all that came later), or to the next wait.
 * *Cascade.* Cancelling a run cancels every live run below it (parent links, also below ended ones, tolerant of cycles);
-  ended ones are untouched. Cancels of an id that continued go to the last link, like messages.
+  ended ones are untouched. Cancels of an id that continued go to the last link, like messages. What a turn's `cancels` end
+  has the error `endings.cancelled_failure()`.
 * *Claim.* Due = `wake_at <= now` and status PENDING, SUSPENDED, BLOCKED or RUNNING (an orphan: its lease ended), within
   the namespaces and definitions asked for. Greater priority first (absent = 0), then older wake time; at most `limit`; the
   namespaces take turns within a priority. Claiming sets RUNNING, owner, epoch + 1, wake_at = now + lease and `listening`

@@ -1,0 +1,136 @@
+"""Messages and waits: how a message finds an inbox, and what becomes of it when nobody waits any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from msgspec.structs import replace
+
+from perdure.model.commit import Answer, Applied, Ended, Missing, TokenWait
+from perdure.model.messages import Message, Outgoing
+from perdure.model.run import TERMINAL
+from perdure.stores.memory import rules
+from perdure.stores.memory.tables import Letter, Line, Tables, Token, Wait
+
+
+def send(tables: Tables, out: Outgoing, now: int) -> Answer:
+    """One message from outside or from a turn, once for each id of its own."""
+    message = Message(
+        number=0, kind=out.kind, name=out.name, token=out.token, payload=out.payload, failed=out.failed, at=now
+    )
+    if out.run_id is not None:
+        return _send_to_run(tables, out.run_id, message, out.dedup, now)
+    if out.token is None:
+        raise rules.DataRefused("a message names neither a run nor a token")
+    token = (out.namespace, out.token)
+    if _first(tables, token, out.dedup):
+        _give(tables, token, Letter(message, tables.next_number()), now)
+    return Applied()
+
+
+def _send_to_run(tables: Tables, run_id: str, message: Message, dedup: str | None, now: int) -> Answer:
+    incarnation = tables.ids.get(run_id)
+    if incarnation is None:
+        return Missing(run_id)
+    if dedup is not None and (incarnation, dedup) in tables.dedups:
+        return Applied()  # Also where the run has ended since: this very message did arrive.
+    target = tables.last_link(incarnation)
+    if target.status in TERMINAL:
+        return Ended(target)
+    _first(tables, incarnation, dedup)
+    deliver(tables, target.incarnation, Letter(message, tables.next_number()), now)
+    return Applied()
+
+
+def _first(tables: Tables, address: int | Token, dedup: str | None) -> bool:
+    """Whether this message was not sent to this address before; remembers it."""
+    if dedup is None:
+        return True
+    if (address, dedup) in tables.dedups:
+        return False
+    tables.put(tables.dedups, (address, dedup), None)
+    return True
+
+
+def deliver(tables: Tables, incarnation: int, letter: Letter, now: int) -> None:
+    """Put a message into a live run's inbox, and wake the run if it listens."""
+    actor = tables.actors[incarnation]
+    run = rules.addressed(actor.run, now)
+    numbered = replace(letter, message=replace(letter.message, number=run.inbox))
+    tables.put_actor(replace(actor, run=run, inbox=(*actor.inbox, numbered)))
+
+
+def deliver_notice(tables: Tables, incarnation: int, message: Message, now: int) -> None:
+    """As `deliver`; dropped where the run has ended or is gone."""
+    actor = tables.actors.get(incarnation)
+    if actor is not None and actor.run.status not in TERMINAL:
+        deliver(tables, incarnation, Letter(message, tables.next_number()), now)
+
+
+def consume(tables: Tables, incarnation: int, numbers: tuple[int, ...]) -> None:
+    actor = tables.actors[incarnation]
+    left = tuple(letter for letter in actor.inbox if letter.message.number not in numbers)
+    tables.put_actor(replace(actor, inbox=left))
+
+
+def unseen(tables: Tables, incarnation: int, seen: int, consumed: tuple[int, ...] = ()) -> tuple[Message, ...]:
+    """The unread messages above a number, oldest first."""
+    return tuple(
+        letter.message
+        for letter in tables.actors[incarnation].inbox
+        if letter.message.number > seen and letter.message.number not in consumed
+    )
+
+
+# ---------------------------------------------------------------- tokens
+
+
+def wait(tables: Tables, incarnation: int, asked: TokenWait, now: int) -> None:
+    """Take the oldest message kept at the token, or stand in line for the next one."""
+    actor = tables.actors[incarnation]
+    new = Wait(incarnation, asked.seq, (actor.run.namespace, asked.token))
+    line = tables.lines.get(new.token, Line())
+    if line.kept:
+        tables.put_line(new.token, replace(line, kept=line.kept[1:]))
+        deliver(tables, incarnation, replace(line.kept[0], wait=new), now)
+    else:
+        tables.put_line(new.token, replace(line, waits=(*line.waits, new)))
+        tables.put_actor(replace(actor, waits=(*actor.waits, new)))
+
+
+def end_waits(tables: Tables, incarnations: Iterable[int], over: Callable[[Wait], bool], now: int) -> None:
+    """Take waits out of their lines and give back what came for them and lies unread."""
+    back: list[Letter] = []
+    for incarnation in incarnations:
+        actor = tables.actors[incarnation]
+        for ended in filter(over, actor.waits):
+            line = tables.lines[ended.token]
+            tables.put_line(ended.token, replace(line, waits=tuple(each for each in line.waits if each != ended)))
+        returned = [letter for letter in actor.inbox if letter.wait is not None and over(letter.wait)]
+        back += returned
+        tables.put_actor(
+            replace(
+                actor,
+                waits=tuple(each for each in actor.waits if not over(each)),
+                inbox=tuple(letter for letter in actor.inbox if letter not in returned),
+            )
+        )
+    # Only now, so that nothing is given to a wait that ends with it.
+    for letter in sorted(back, key=lambda letter: letter.arrival):
+        if letter.wait is not None:
+            message = replace(letter.message, number=0)
+            _give(tables, letter.wait.token, replace(letter, message=message, wait=None), now)
+
+
+def _give(tables: Tables, token: Token, letter: Letter, now: int) -> None:
+    """Serve the oldest wait for the token, or keep the message there, in its place by arrival."""
+    line = tables.lines.get(token, Line())
+    if not line.waits:
+        kept = tuple(sorted((*line.kept, letter), key=lambda each: each.arrival))
+        tables.put_line(token, replace(line, kept=kept))
+        return
+    served = line.waits[0]
+    tables.put_line(token, replace(line, waits=line.waits[1:]))
+    actor = tables.actors[served.incarnation]
+    tables.put_actor(replace(actor, waits=tuple(each for each in actor.waits if each != served)))
+    deliver(tables, served.incarnation, replace(letter, wait=served), now)

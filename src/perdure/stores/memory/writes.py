@@ -1,0 +1,261 @@
+"""Applies writes to the tables. Each function is one rule of the Store port; `DataRefused` leaves the caller to roll back."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from perdure.model.commit import (
+    Answer,
+    Applied,
+    Cancel,
+    Changed,
+    Create,
+    Delete,
+    Ended,
+    Exists,
+    Fenced,
+    Join,
+    Missing,
+    Moved,
+    NewChild,
+    Refused,
+    Requeue,
+    Send,
+    TurnCommit,
+    Write,
+)
+from perdure.model.endings import cancelled_failure, start_failure
+from perdure.model.failure import encode_failure
+from perdure.model.history import Entry, Event
+from perdure.model.messages import Message, MessageKind
+from perdure.model.run import TERMINAL, NewRun, Parent, Run, Status
+from perdure.stores.memory import inboxes, rules
+from perdure.stores.memory.tables import Actor, Tables
+
+
+def apply(tables: Tables, write: Write, now: int) -> Answer:
+    """Apply one write. Raises `DataRefused` with the tables half changed."""
+    rules.check_storable(write)
+    match write:
+        case TurnCommit():
+            return _turn(tables, write, now)
+        case Create():
+            return _create(tables, write, now)
+        case Send():
+            return inboxes.send(tables, write.message, now)
+        case Cancel():
+            return _cancel(tables, write, now)
+        case Requeue():
+            return _requeue(tables, write, now)
+        case Delete():
+            return _delete(tables, write, now)
+
+
+# ---------------------------------------------------------------- create
+
+
+def _create(tables: Tables, create: Create, now: int) -> Answer:
+    existing = tables.find(create.run.id)
+    answer: Answer
+    if existing is not None:
+        answer = Exists(existing)
+    else:
+        run = rules.new_run(create.run, tables.next_number(), now, create.run.parent)
+        if create.turn is None:
+            tables.add_actor(Actor(run))
+            answer = Applied(run.key)
+        else:
+            tables.add_actor(Actor(rules.begun_by(run, create.turn, now + create.lease)))
+            answer = _advance(tables, run.incarnation, create.turn, now)
+    for message in create.messages:
+        inboxes.send(tables, message, now)
+    if existing is not None:
+        return Exists(tables.actors[existing.incarnation].run)
+    return answer
+
+
+# ---------------------------------------------------------------- turn
+
+
+def _turn(tables: Tables, commit: TurnCommit, now: int) -> Answer:
+    actor = tables.actors.get(commit.run.incarnation)
+    if actor is None:
+        return Fenced(None)
+    if not rules.holds(actor.run, commit):
+        return Fenced(actor.run)
+    return _advance(tables, commit.run.incarnation, commit, now)
+
+
+def _advance(tables: Tables, incarnation: int, commit: TurnCommit, now: int) -> Answer:
+    """Apply a turn of the one who holds the run."""
+    key = tables.actors[incarnation].run.key
+    if commit.status in TERMINAL:
+        fresh = inboxes.unseen(tables, incarnation, commit.seen, commit.consumed)
+        if rules.unread_control(fresh):
+            return Refused(fresh)
+    _record(tables, incarnation, commit, now)
+    _reach_out(tables, incarnation, commit, now)
+    if commit.status is Status.RUNNING:
+        return Applied(key)
+    if commit.status in TERMINAL:
+        _end(tables, incarnation, commit, now)
+        return Applied(key)
+    moved = inboxes.unseen(tables, incarnation, commit.seen)
+    if moved:
+        return Moved(key, moved)
+    tables.put_run(rules.parked(tables.actors[incarnation].run, commit))
+    return Applied(key)
+
+
+def _record(tables: Tables, incarnation: int, commit: TurnCommit, now: int) -> None:
+    """What concerns the run alone: history, inbox, values."""
+    tables.append(incarnation, commit.entries)
+    inboxes.consume(tables, incarnation, commit.consumed)
+    actor = tables.actors[incarnation]
+    values = dict(actor.values) | dict(commit.values)
+    tables.put_actor(replace(actor, run=rules.advanced(actor.run, commit, now), values=tuple(values.items())))
+
+
+def _reach_out(tables: Tables, incarnation: int, commit: TurnCommit, now: int) -> None:
+    """What concerns others: tokens, children, messages."""
+    if commit.unwaits:
+        inboxes.end_waits(tables, [incarnation], lambda wait: wait.seq in commit.unwaits, now)
+    for wait in commit.waits:
+        inboxes.wait(tables, incarnation, wait, now)
+    for child in commit.children:
+        _start_child(tables, incarnation, child, now)
+    for join in commit.joins:
+        _join(tables, incarnation, join, now)
+    for run_id in commit.cancels:
+        child_run = tables.find(run_id)
+        if child_run is not None and _is_child(child_run, incarnation):
+            last = tables.last_link(child_run.incarnation)
+            _cancel_tree(tables, last.incarnation, encode_failure(cancelled_failure()), now)
+    for message in commit.sends:
+        inboxes.send(tables, message, now)
+
+
+# ---------------------------------------------------------------- children
+
+
+def _is_child(run: Run, parent: int) -> bool:
+    return run.parent is not None and run.parent.incarnation == parent
+
+
+def _start_child(tables: Tables, parent: int, child: NewChild, now: int) -> None:
+    existing = tables.find(child.run.id)
+    if existing is None:
+        link = Parent(tables.actors[parent].run.id, parent, child.seq)
+        tables.add_actor(Actor(rules.new_run(child.run, tables.next_number(), now, link)))
+    elif not _is_child(existing, parent) or child.run.awaited_as is not None:
+        _join(tables, parent, Join(child.seq, child.run.id), now)
+
+
+def _join(tables: Tables, parent: int, join: Join, now: int) -> None:
+    """Let the parent hear of the child's end: in its time, or at once where there is nothing to wait for."""
+    child = tables.find(join.child_id)
+    if child is None or not _is_child(child, parent):
+        error = encode_failure(start_failure(join.child_id, taken=child is not None))
+        inboxes.deliver_notice(tables, parent, _child_message(join.child_id, error, failed=True, now=now), now)
+        return
+    last = tables.last_link(child.incarnation)
+    if last.status not in TERMINAL:
+        tables.put_run(replace(last, awaited_as=join.child_id, updated_at=now))
+        return
+    failed = last.status is not Status.COMPLETED
+    payload = last.error if failed else last.output
+    inboxes.deliver_notice(tables, parent, _child_message(join.child_id, payload, failed=failed, now=now), now)
+
+
+def _child_message(name: str, payload: bytes | None, *, failed: bool, now: int) -> Message:
+    return Message(number=0, kind=MessageKind.CHILD, name=name, token=None, payload=payload, failed=failed, at=now)
+
+
+# ---------------------------------------------------------------- ends
+
+
+def _end(tables: Tables, incarnation: int, commit: TurnCommit, now: int) -> None:
+    """A turn ends its run, or continues it as a new one."""
+    run = rules.ended(tables.actors[incarnation].run, commit.status, now, output=commit.output, error=commit.error)
+    if commit.successor is not None:
+        _close(tables, [replace(run, continued_to=commit.successor.id)], now)
+        _continue(tables, incarnation, commit.successor, now)
+        return
+    below: list[Run] = []
+    if commit.status in (Status.CANCELLED, Status.DEAD):
+        below = [rules.cancelled(each, now, commit.error) for each in _live_tree(tables, incarnation)]
+    _close(tables, [run, *(each for each in below if each.incarnation != incarnation)], now)
+
+
+def _live_tree(tables: Tables, incarnation: int) -> list[Run]:
+    return [run for run in tables.tree(incarnation) if run.status not in TERMINAL]
+
+
+def _close(tables: Tables, ended: list[Run], now: int) -> None:
+    """Write the rows of runs that end together; give back what came to their tokens; tell the parents that wait."""
+    for run in ended:
+        tables.put_run(run)
+    inboxes.end_waits(tables, [run.incarnation for run in ended], lambda _: True, now)
+    for run in ended:
+        if run.continued_to is None and run.parent is not None and run.awaited_as is not None:
+            failed = run.status is not Status.COMPLETED
+            payload = run.error if failed else run.output
+            message = _child_message(run.awaited_as, payload, failed=failed, now=now)
+            inboxes.deliver_notice(tables, run.parent.incarnation, message, now)
+
+
+def _continue(tables: Tables, incarnation: int, successor: NewRun, now: int) -> None:
+    """Start the next link, with all that is unread and not an answer to an operation of the old one."""
+    if tables.find(successor.id) is not None:
+        raise rules.DataRefused(f"the run cannot continue as {successor.id!r}: another run has that id")
+    old = tables.actors[incarnation]
+    run = rules.new_run(successor, tables.next_number(), now, old.run.parent)
+    tables.add_actor(Actor(replace(run, awaited_as=old.run.awaited_as)))
+    moving = [letter for letter in old.inbox if letter.message.kind is not MessageKind.CHILD]
+    staying = tuple(letter for letter in old.inbox if letter.message.kind is MessageKind.CHILD)
+    tables.put_actor(replace(old, inbox=staying, successor=run.incarnation))
+    for letter in moving:
+        inboxes.deliver(tables, run.incarnation, letter, now)
+
+
+def _cancel_tree(tables: Tables, incarnation: int, error: bytes, now: int) -> tuple[Run, ...]:
+    """Cancel a run and everything below it; returns the rows that changed, the upper ones first."""
+    changed = [rules.cancelled(run, now, error) for run in _live_tree(tables, incarnation)]
+    _close(tables, changed, now)
+    return tuple(tables.actors[run.incarnation].run for run in changed)
+
+
+# ---------------------------------------------------------------- from outside
+
+
+def _cancel(tables: Tables, cancel: Cancel, now: int) -> Answer:
+    run = tables.find(cancel.run_id)
+    if run is None or cancel.incarnation not in (None, run.incarnation):
+        return Missing(cancel.run_id)
+    last = tables.last_link(run.incarnation)
+    if last.status in TERMINAL:
+        return Ended(last)
+    return Changed(_cancel_tree(tables, last.incarnation, cancel.error, now))
+
+
+def _requeue(tables: Tables, requeue: Requeue, now: int) -> Answer:
+    run = tables.find(requeue.run_id)
+    if run is None:
+        return Missing(requeue.run_id)
+    revived = rules.requeued(run, now)
+    if revived is None:
+        return Changed(())
+    tables.put_run(revived)
+    tables.append(run.incarnation, (Entry(Event.REQUEUED, -1, None, "", None, now),))
+    return Changed((tables.actors[run.incarnation].run,))
+
+
+def _delete(tables: Tables, delete: Delete, now: int) -> Answer:
+    run = tables.find(delete.run_id)
+    if run is None:
+        return Missing(delete.run_id)
+    _cancel_tree(tables, run.incarnation, delete.error, now)
+    gone = tuple(tables.tree(run.incarnation))
+    for each in gone:
+        tables.drop_actor(each.incarnation)
+    return Changed(gone)
