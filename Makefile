@@ -69,7 +69,7 @@ on-%:
 	@echo "Python $*:"
 	$(VENV)-$*/bin/python -m pytest -n auto --dist worksteal $(ARGS)
 
-test: lint types others unit ## Everything
+test: lint types unit others ## Everything
 
 demo: setup ## Index the standard library, kill the worker part way, finish all the same
 	$(BIN)/perdure demo

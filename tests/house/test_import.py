@@ -72,10 +72,15 @@ def test_a_right_all_is_accepted() -> None:
     assert misdeclared(module) == []
 
 
-def run(code: str, *arguments: str) -> str:
-    """Standard output of a fresh interpreter; its standard error must stay empty."""
+def start(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a fresh interpreter, with warnings as errors."""
     command = [sys.executable, "-B", "-W", "error", "-c", code, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, timeout=60)
+
+
+def run(code: str, *arguments: str) -> str:
+    """Standard output of a fresh interpreter that succeeds and does not complain."""
+    done = start(code, *arguments)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout
@@ -111,6 +116,16 @@ def test_everything_but_optional_parts_imports_without_extras() -> None:
 def test_the_refusal_refuses() -> None:
     with pytest.raises(AssertionError, match="pytest needs an extra"):
         run(WITHOUT_EXTRAS, "msgspec", "pytest")
+
+
+def test_the_command_without_its_extra_says_what_to_install() -> None:
+    (command,) = importlib.metadata.entry_points(group="console_scripts", name="perdure")
+    if command.module in MODULES:  # Until it is written there is nothing to ask.
+        call = f"sys.argv[1:] = ['runs', 'list']\nsys.exit(sys.modules[{command.module!r}].{command.attr}())"
+        done = start(WITHOUT_EXTRAS + call, "msgspec", command.module)
+        assert done.returncode > 0
+        assert "perdure[cli]" in done.stderr
+        assert "Traceback" not in done.stderr
 
 
 #: Imports what it is told and prints what Python's audit saw it do to the world, and which heavy modules came along.
