@@ -143,7 +143,10 @@ class Tables:
         if run.parent:
             parent = run.parent.incarnation
             left = tuple(child for child in self.children.get(parent, ()) if child != incarnation)
-            self.put(self.children, parent, left)
+            if left:
+                self.put(self.children, parent, left)
+            else:
+                self.drop(self.children, parent)
 
     def append(self, incarnation: int, entries: tuple[Entry, ...]) -> None:
         """Write history rows, all of one commit. Raises the run's n."""
