@@ -56,7 +56,9 @@ def instant(when: datetime | float, what: str = "a time") -> int:
     """Microseconds since the epoch of an aware `datetime` or of seconds since the epoch. Raises `UsageError`."""
     if isinstance(when, datetime):
         if when.tzinfo is None:
-            raise UsageError(f"{what} {when.isoformat()} has no time zone; use an aware datetime, e.g. datetime.now(UTC)")
+            raise UsageError(
+                f"{what} {when.isoformat()} has no time zone; use an aware datetime, e.g. datetime.now(UTC)"
+            )
         delta = when - datetime(1970, 1, 1, tzinfo=UTC)
         return micros(delta, what)
     return micros(when, what)

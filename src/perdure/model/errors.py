@@ -1,33 +1,33 @@
 """Every error a user can meet, one tree. Codes are stable; messages say what happened, to whom, and what to do next.
 
-    PerdureError
-    ├── UsageError                 you misused us; nothing was written
-    │   ├── InvalidValue           a value cannot be stored (also a TypeError's cousin: says the path to it)
-    │   │   └── ValueTooLarge
-    │   ├── InvalidId              an empty, blank, over-long or unprintable id
-    │   ├── InvalidArguments       arguments that do not fit the workflow's or step's parameters
-    │   ├── NotRegistered          unknown workflow, version or step
-    │   ├── NameTaken              two definitions under one name
-    │   ├── NotInWorkflow          an operation that only works inside a workflow body
-    │   └── ForbiddenInWorkflow    something that would do I/O or break replay inside a workflow body
-    ├── RunNotFound
-    ├── RunEnded                   the message or verb came after the run's end
-    ├── RunUnsuccessful            what `run.result()` raises
-    │   ├── RunFailed
-    │   ├── RunCancelled
-    │   ├── RunTimedOut
-    │   └── RunDead
-    ├── FatalError                 raise it in a step: no more attempts
-    ├── StepFailed                 a step's error whose own class is not known here
-    │   └── StepTimeout            an attempt ran longer than its timeout
-    ├── ChildFailed                a child run did not complete, seen by its parent
-    ├── GatherError                some of `ctx.all`'s children did not complete
-    ├── SignalTimeout              a wait for a signal ran out (also a TimeoutError)
-    ├── NonDeterminismError        the code does not fit the recorded history; the run is blocked
-    ├── DeadlockError              nothing is ready, nothing is pending, the body has not finished; the run is blocked
-    └── StoreError
-        ├── StoreUnavailable       cannot be reached, or stays busy
-        └── StoreMismatch          not a Perdure store, or one of a newer Perdure
+PerdureError
+├── UsageError                 you misused us; nothing was written
+│   ├── InvalidValue           a value cannot be stored (also a TypeError's cousin: says the path to it)
+│   │   └── ValueTooLarge
+│   ├── InvalidId              an empty, blank, over-long or unprintable id
+│   ├── InvalidArguments       arguments that do not fit the workflow's or step's parameters
+│   ├── NotRegistered          unknown workflow, version or step
+│   ├── NameTaken              two definitions under one name
+│   ├── NotInWorkflow          an operation that only works inside a workflow body
+│   └── ForbiddenInWorkflow    something that would do I/O or break replay inside a workflow body
+├── RunNotFound
+├── RunEnded                   the message or verb came after the run's end
+├── RunUnsuccessful            what `run.result()` raises
+│   ├── RunFailed
+│   ├── RunCancelled
+│   ├── RunTimedOut
+│   └── RunDead
+├── FatalError                 raise it in a step: no more attempts
+├── StepFailed                 a step's error whose own class is not known here
+│   └── StepTimeout            an attempt ran longer than its timeout
+├── ChildFailed                a child run did not complete, seen by its parent
+├── GatherError                some of `ctx.all`'s children did not complete
+├── SignalTimeout              a wait for a signal ran out (also a TimeoutError)
+├── NonDeterminismError        the code does not fit the recorded history; the run is blocked
+├── DeadlockError              nothing is ready, nothing is pending, the body has not finished; the run is blocked
+└── StoreError
+    ├── StoreUnavailable       cannot be reached, or stays busy
+    └── StoreMismatch          not a Perdure store, or one of a newer Perdure
 """
 
 from __future__ import annotations
@@ -162,7 +162,13 @@ class StepFailed(PerdureError):
     code = "step_failed"
 
     def __init__(
-        self, message: str, *, type: str = "", code: str | None = None, details: Any = None, traceback: str | None = None
+        self,
+        message: str,
+        *,
+        type: str = "",
+        code: str | None = None,
+        details: Any = None,
+        traceback: str | None = None,
     ) -> None:
         super().__init__(message)
         self.type = type
@@ -195,7 +201,9 @@ class GatherError(PerdureError):
 
     code = "gather_failed"
 
-    def __init__(self, message: str, failures: Sequence[tuple[int, str, BaseException]], results: Sequence[Any]) -> None:
+    def __init__(
+        self, message: str, failures: Sequence[tuple[int, str, BaseException]], results: Sequence[Any]
+    ) -> None:
         super().__init__(message)
         self.failures = list(failures)
         self.results = list(results)
