@@ -40,10 +40,11 @@ endef
 setup: ## Make .venv with Perdure and all tools
 	$(call environment,$(VENV),,dev)
 
+# Import arrows without the cache: it keeps what an import meant before the module it names was there.
 lint: setup ## Style, format, import arrows
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
-	$(BIN)/lint-imports --no-logo
+	$(BIN)/lint-imports --no-logo --no-cache
 
 types: setup ## mypy and pyright, both strict
 	$(BIN)/mypy $(CODE)
@@ -78,5 +79,5 @@ bench: setup ## Measure, print, and write build/bench.json
 	$(BIN)/python -m benchmarks
 
 clean: ## Remove what was made, environments too
-	rm -rf $(VENV) $(VENV)-3.* build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-3.* build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
