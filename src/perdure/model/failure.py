@@ -49,7 +49,7 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     #: What its class is built from again, as tagged JSON; None: they cannot be carried.
     args: list[Any] | None = None
     #: Its attributes, as tagged JSON.
-    state: dict[str, Any] = {}  # noqa: RUF012  # msgspec copies it
+    state: dict[str, Any] = {}  # msgspec copies it
     cause: Failure | None = None
     #: The members of an exception group.
     group: tuple[Failure, ...] = ()
@@ -297,6 +297,3 @@ def _quietly(action: Callable[[], T]) -> T | None:
         raise
     except BaseException:
         return None
-
-
-
