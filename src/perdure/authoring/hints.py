@@ -1,0 +1,64 @@
+"""Type hints as objects, though they may be written as strings, name things that come later, or stand in a function.
+
+A hint is looked up where it was written: in the locals around the decorator (only while decorating; frames are not kept),
+in what the function closes over, and in its module. What is not there yet is looked up again when it is first needed.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any, get_type_hints
+
+from perdure.authoring.function import plain_function
+
+#: How many frames around a decorator may hold the names that its hints use.
+_DEPTH = 40
+
+
+class Unresolved(Exception):
+    """A hint that cannot be resolved (yet)."""
+
+
+def resolve(annotation: Any, function: Any, local: Mapping[str, Any]) -> Any:
+    """The hint that `annotation`, written on `function`, stands for. Raises `Unresolved`."""
+    if annotation is None:
+        return None
+    if isinstance(annotation, type) and not hasattr(annotation, "__args__"):
+        return annotation
+    plain = plain_function(function)
+    names = {**local, **_enclosed(plain), **{t.__name__: t for t in getattr(plain, "__type_params__", ())}}
+
+    def holder() -> None: ...
+
+    holder.__annotations__ = {"hint": annotation}
+    try:
+        return get_type_hints(holder, getattr(plain, "__globals__", {}), names, include_extras=True)["hint"]
+    except Exception as error:  # A hint is an expression of the user's: it may raise anything.
+        raise Unresolved(f"{type(error).__name__}: {error}") from error
+
+
+def locals_around(function: Any) -> Mapping[str, Any]:
+    """The local names that a decorator's user could see where `function` was written (nearest first)."""
+    home = getattr(plain_function(function), "__globals__", None)
+    found: dict[str, Any] = {}
+    frame: FrameType | None = inspect.currentframe()
+    for _ in range(_DEPTH):
+        if frame is None:
+            break
+        if frame.f_globals is home and frame.f_locals is not home:
+            found = {**frame.f_locals, **found}
+        frame = frame.f_back
+    return found
+
+
+def _enclosed(function: Any) -> dict[str, Any]:
+    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
+    found: dict[str, Any] = {}
+    for name, cell in zip(names, getattr(function, "__closure__", None) or (), strict=False):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:  # Not assigned yet.
+            continue
+    return found

@@ -1,0 +1,26 @@
+"""Issuing a step: from the definitions to the running workflow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+from perdure.core.instance import Instance
+from perdure.model.errors import UsageError
+from perdure.model.policy import RetryPolicy
+
+
+def issue(
+    instance: Instance, name: str, bind: Callable[[], bytes], policy: RetryPolicy, decode: Callable[[bytes], Any]
+) -> Coroutine[Any, Any, Any]:
+    """Bind the arguments and issue the operation."""
+    # A future of the workflow's loop, which takes futures wherever asyncio takes coroutines (`create_task`, `gather`).
+    return cast("Coroutine[Any, Any, Any]", instance.step(name, bound(instance, bind), policy=policy, decode=decode))
+
+
+def bound(instance: Instance, bind: Callable[[], bytes]) -> bytes:
+    """The bound arguments. A usage error says in which run, and at which position."""
+    try:
+        return bind()
+    except UsageError as error:
+        raise type(error)(f"{error} (in {instance.describe()} at position {instance.reserve()})") from error

@@ -1,0 +1,145 @@
+"""Steps: the functions that do the work. Their results are recorded; in a workflow, a call is a durable operation."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+
+from perdure.authoring.function import Function, examine, look_like
+from perdure.authoring.issuing import issue
+from perdure.authoring.marker import ContextMarker
+from perdure.authoring.retry import RetryOptions, with_options
+from perdure.authoring.signature import Signature
+from perdure.core.ambient import current
+from perdure.core.instance import Instance
+from perdure.model.errors import ForbiddenInWorkflow, UsageError
+from perdure.model.policy import RetryPolicy
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StepDefinition(Generic[P, R]):
+    """A function that is a step. Data only: it belongs to no app and is known to none until it is registered."""
+
+    name: str
+    function: Function
+    signature: Signature
+    policy: RetryPolicy
+
+    def __post_init__(self) -> None:
+        look_like(self, self.function)
+
+    @property
+    def fn(self) -> Callable[P, Any]:
+        """The function itself: calling it is never durable."""
+        return self.function.call
+
+    @property
+    def is_async(self) -> bool:
+        return self.function.is_async
+
+    @property
+    def module(self) -> str:
+        return self.function.module
+
+    def using(self, **options: Unpack[RetryOptions]) -> Self:
+        """The same step with these retry options in place of its own, one by one."""
+        return replace(self, policy=with_options(self.policy, options, f"{self}.using"))
+
+    def issue(self, instance: Instance, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Coroutine[Any, Any, R]:
+        """Ask the run for this step, now. What comes back is a future of its loop."""
+        signature = self.signature
+        return issue(instance, self.name, lambda: signature.bind(args, kwargs), self.policy, signature.decode_result)
+
+    def __str__(self) -> str:
+        return f"step {self.name!r}"
+
+    def __repr__(self) -> str:
+        return f"<{self} of {self.function.location}>"
+
+
+class AsyncStep(StepDefinition[P, R]):
+    """A step made of an async function."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        """In a workflow: the durable operation, issued now, to be awaited. Elsewhere: a plain call of the function."""
+        instance = current()
+        if instance is None:
+            called: Coroutine[Any, Any, R] = self.function.call(*args, **kwargs)
+            return called
+        return self.issue(instance, args, kwargs)
+
+
+class SyncStep(StepDefinition[P, R]):
+    """A step made of a plain function: runs in a thread."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """A plain call of the function. In a workflow: `ForbiddenInWorkflow`, since it could not be awaited."""
+        instance = current()
+        if instance is not None:
+            raise ForbiddenInWorkflow(
+                f"{instance.describe()} called the sync {self} directly; write `await ctx.step({self.function.spelled}, ...)`"
+            )
+        result: R = self.function.call(*args, **kwargs)
+        return result
+
+
+# Web frameworks and retry decorators ask whether a callable is async in one of these two ways.
+if sys.version_info >= (3, 12):
+    inspect.markcoroutinefunction(AsyncStep)
+if sys.version_info < (3, 14) and not TYPE_CHECKING:
+    AsyncStep._is_coroutine = asyncio.coroutines._is_coroutine
+
+
+class StepDecorator(Protocol):
+    """`@step(...)`, waiting for its function."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # pyright: ignore[reportOverlappingOverload]
+        self, fn: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncStep[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> SyncStep[P, R]: ...
+
+
+# An async function fits both forms; the first that fits is taken, which is the one it is listed for.
+@overload
+def step(  # type: ignore[overload-overlap]  # pyright: ignore[reportOverlappingOverload]
+    fn: Callable[P, Coroutine[Any, Any, R]], /
+) -> AsyncStep[P, R]: ...
+@overload
+def step(fn: Callable[P, R], /) -> SyncStep[P, R]: ...
+@overload
+def step(*, name: str | None = None, **options: Unpack[RetryOptions]) -> StepDecorator: ...
+def step(fn: Any = None, /, *, name: str | None = None, **options: Unpack[RetryOptions]) -> Any:
+    """Make a function a step.
+
+    `name` defaults to the function's own. `max_attempts` counts the first (default 1). Waits between attempts: `base`
+    (default 1 s), growing by `factor` (2) up to `cap` (1 h) with `backoff="exp"`, all alike with "fixed"; `jitter` is the
+    part of a wait (0 to 1) that chance may take away. `timeout` bounds each attempt. Durations are seconds or `timedelta`.
+    Raises `UsageError` for a function that cannot be a step.
+    """
+    if fn is None:
+        return functools.partial(_define, name=name, options=options)
+    if isinstance(fn, str):
+        raise UsageError(f'@step takes its name by keyword: write @step(name="{fn}")')
+    return _define(fn, name=name, options=options)
+
+
+def _define(target: object, *, name: str | None, options: RetryOptions) -> StepDefinition[..., Any]:
+    function = examine(target, kind="step", name=name)
+    owner = f"step {function.name!r}"
+    signature = Signature(function.call, owner)
+    if any(isinstance(p.annotation, type) and issubclass(p.annotation, ContextMarker) for p in signature.parameters):
+        raise UsageError(f"{owner} asks for a Context, which only workflows have; use perdure.current_step()")
+    kind: type[Any] = AsyncStep if function.is_async else SyncStep
+    policy = with_options(RetryPolicy(), options, f"@step on {owner}")
+    definition: StepDefinition[..., Any] = kind(function.name, function, signature, policy)
+    return definition

@@ -1,0 +1,79 @@
+"""Steps by name: for those whose code lives elsewhere, perhaps in another language."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Self, TypeVar, Unpack, overload
+
+from perdure.authoring.issuing import issue
+from perdure.authoring.retry import RetryOptions, with_options
+from perdure.core.ambient import current
+from perdure.core.instance import Instance
+from perdure.model.errors import InvalidArguments, InvalidValue, NotInWorkflow, UsageError
+from perdure.model.ids import check_name
+from perdure.model.policy import RetryPolicy
+from perdure.model.values import check_hint, decode, encode
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, eq=False)
+class StepRef(Generic[R]):
+    """A step known by its name, and by the type of its result."""
+
+    name: str
+    result: Any
+    policy: RetryPolicy
+
+    def using(self, **options: Unpack[RetryOptions]) -> Self:
+        """The same reference with these retry options in place of its own, one by one."""
+        return replace(self, policy=with_options(self.policy, options, f"{self}.using"))
+
+    def __call__(self, *input: Any, **fields: Any) -> Coroutine[Any, Any, R]:
+        """Issue the step now, in a workflow: with one input, or with an object of the keywords, or with nothing.
+
+        Raises `NotInWorkflow` elsewhere: there is no function here to call.
+        """
+        instance = current()
+        if instance is None:
+            raise NotInWorkflow(
+                f"{self} is only a name here; call it in a workflow, or call the function where it lives"
+            )
+        return self.issue(instance, input, fields)
+
+    def issue(self, instance: Instance, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Coroutine[Any, Any, R]:
+        """As `StepDefinition.issue`."""
+        return issue(instance, self.name, lambda: self.bind(args, kwargs), self.policy, self.decode_result)
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
+        """The input that these arguments make. Raises `InvalidArguments` and `InvalidValue`."""
+        if len(args) > 1 or (args and kwargs):
+            raise InvalidArguments(
+                f"{self} takes one input, or keywords for an object of them, not {len(args)} positional "
+                f"argument{'s' * (len(args) != 1)} and {len(kwargs)} keywords: its parameters are not known here"
+            )
+        value = args[0] if args else dict(kwargs) if kwargs else None
+        return encode(value, what=f"the input of {self}")
+
+    def decode_result(self, data: bytes) -> R:
+        """The step's result, restored. Raises `InvalidValue`."""
+        restored: R = decode(data, self.result, what=f"the result of {self}")
+        return restored
+
+    def __str__(self) -> str:
+        return f"step {self.name!r}"
+
+
+@overload
+def step_ref(name: str, *, type: type[R], **options: Unpack[RetryOptions]) -> StepRef[R]: ...
+@overload
+def step_ref(name: str, *, type: Any = ..., **options: Unpack[RetryOptions]) -> StepRef[Any]: ...
+def step_ref(name: str, *, type: Any = Any, **options: Unpack[RetryOptions]) -> StepRef[Any]:
+    """A reference to the step `name`, whose result is restored as `type`. Options as in `@step`."""
+    check_name(name, "the name of a step")
+    try:
+        check_hint(type)
+    except InvalidValue as error:
+        raise UsageError(f"the result of step {name!r} cannot be stored: {error}") from error
+    return StepRef(name, type, with_options(RetryPolicy(), options, f"step_ref({name!r})"))
