@@ -39,7 +39,7 @@ def _send_to_run(tables: Tables, run_id: str, message: Message, dedup: str | Non
         return Ended(target)
     _first(tables, incarnation, dedup)
     deliver(tables, target.incarnation, Letter(message, tables.next_number()), now)
-    return Applied()
+    return Applied(target.key)
 
 
 def _first(tables: Tables, address: int | Token, dedup: str | None) -> bool:
