@@ -1,0 +1,199 @@
+"""The short way for the plain writes that make up the load: many runs' turns in a few statements.
+
+Plain is a turn that only adds to its own run (history, consumed messages, status), and a new run without messages. Plain
+writes that follow one another in a transaction, on different runs, do not see each other: they are gathered, their runs
+are read in one statement, and those whose fence holds and that nothing special awaits are written together. All others
+go the long way (`writes.apply`), one by one and in their place.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from perdure.model.commit import Answer, Applied, Create, TurnCommit, Write
+from perdure.model.run import RunKey, Status
+from perdure.stores.sqlite import writes
+from perdure.stores.sqlite.newruns import COLUMNS, INSERT_RUNS, add_beside, new_row
+from perdure.stores.sqlite.rows import FIRST_TERMINAL, RUNNING, STATUS_CODES, Row
+from perdure.stores.sqlite.sized import execute_sized, parts
+from perdure.stores.sqlite.transaction import Transaction
+
+#: What a batch's answers are put into, by position.
+Answers: TypeAlias = list[Answer]
+
+#: One row for all, since each row that SQLite hands out is a step of its own.
+_STATES: Final = """
+    SELECT json_group_array(json_array(incarnation, owner, epoch, n, status, inbox, awaited_as IS NOT NULL
+        OR EXISTS (SELECT 1 FROM waits AS w WHERE w.incarnation = runs.incarnation)))
+    FROM runs WHERE incarnation IN (@rows)
+"""
+_TAKEN: Final = "SELECT json_group_array(id) FROM runs WHERE id IN (@rows)"
+
+#: Neither status nor wake time: a turn that goes on changes no index.
+_GO_ON: Final = """
+    UPDATE runs SET n = v.column2, seen = v.column3, recoveries = CASE v.column4 WHEN 1 THEN 0 ELSE recoveries END,
+        started_at = coalesce(started_at, v.column5), updated_at = ?, output = NULL, error = NULL, fingerprint = NULL
+    FROM (VALUES @rows) AS v WHERE runs.incarnation = v.column1
+"""
+_STOP: Final = """
+    UPDATE runs SET n = v.column2, seen = v.column3, recoveries = CASE v.column4 WHEN 1 THEN 0 ELSE recoveries END,
+        started_at = coalesce(started_at, v.column5), updated_at = ?,
+        status = v.column6, owner = NULL, wake_at = v.column7, listening = v.column8, ended_at = v.column9,
+        output = v.column10, error = v.column11, fingerprint = v.column12
+    FROM (VALUES @rows) AS v WHERE runs.incarnation = v.column1
+"""
+_CONSUME: Final = "DELETE FROM messages WHERE (incarnation, number) IN (VALUES @rows)"
+
+_decode_states = msgspec.json.Decoder(list[tuple[int, str | None, int, int, int, int, int]]).decode
+_decode_ids = msgspec.json.Decoder(set[str]).decode
+
+_CASCADING: Final = (Status.CANCELLED, Status.DEAD)
+
+
+def _is_plain(turn: TurnCommit) -> bool:
+    return not (
+        turn.waits
+        or turn.unwaits
+        or turn.children
+        or turn.joins
+        or turn.cancels
+        or turn.sends
+        or turn.values
+        or turn.successor is not None
+        or turn.status in _CASCADING
+    )
+
+
+def _is_plain_create(create: Create) -> bool:
+    turn = create.turn
+    if create.messages:
+        return False
+    if turn is None:
+        return True
+    told = create.run.awaited_as is not None and turn.status is not Status.RUNNING
+    return _is_plain(turn) and not turn.consumed and not told
+
+
+class Bulk:
+    """Takes the writes of one transaction in order; all are applied once `flush` has returned."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+        self._gathered: list[tuple[Write, Answers, int]] = []
+        #: The runs of those, by incarnation or id: none is twice among them.
+        self._keys: set[int | str] = set()
+        self._begun: list[tuple[Row, Create, Answers, int]] = []
+        self._going_on: list[Row] = []
+        self._stopped: list[Row] = []
+        self._consumed: list[Row] = []
+
+    def add(self, write: Write, answers: Answers, position: int) -> None:
+        """Apply `write`, now or with those that follow, and put its answer in its place."""
+        key: int | str
+        if type(write) is TurnCommit and _is_plain(write):
+            key = write.run.incarnation
+        elif type(write) is Create and _is_plain_create(write):
+            key = write.run.id
+        else:
+            self.flush()
+            answers[position] = writes.apply(self._tx, write)
+            return
+        if key in self._keys:
+            self.flush()
+        self._keys.add(key)
+        self._gathered.append((write, answers, position))
+
+    def flush(self) -> None:
+        if not self._gathered:
+            return
+        states, taken = self._read()
+        touched = self._tx.touched
+        touched.clear()
+        for write, answers, position in self._gathered:
+            if type(write) is TurnCommit:
+                incarnation = write.run.incarnation
+                if incarnation not in touched and _fits(write, states.get(incarnation)):
+                    self._take_turn(write)
+                    answers[position] = Applied(write.run)
+                    continue
+            elif type(write) is Create and write.run.id not in taken:
+                run = write.run
+                self._begun.append((new_row(run, self._tx.now, run.parent, write.turn), write, answers, position))
+                continue
+            self._write_out()
+            answers[position] = writes.apply(self._tx, write)
+        self._write_out()
+        self._gathered.clear()
+        self._keys.clear()
+
+    def _read(self) -> tuple[dict[int, tuple[Any, ...]], set[str]]:
+        """The runs as they are now, and which of the new ids are taken."""
+        states: dict[int, tuple[Any, ...]] = {}
+        taken: set[str] = set()
+        connection = self._tx.connection
+        incarnations = [(key,) for key in self._keys if type(key) is int]
+        for part in parts(incarnations):
+            found = execute_sized(connection, _STATES, 1, part).fetchone()[0]
+            states.update((state[0], state) for state in _decode_states(found))
+        ids = [(key,) for key in self._keys if type(key) is str]
+        for part in parts(ids):
+            taken |= _decode_ids(execute_sized(connection, _TAKEN, 1, part).fetchone()[0])
+        return states, taken
+
+    def _take_turn(self, turn: TurnCommit) -> None:
+        incarnation, n = turn.run.incarnation, turn.n
+        entries = turn.entries
+        for number in turn.consumed:
+            self._consumed.append((incarnation, number))
+        self._tx.append(incarnation, n, entries)
+        row = (incarnation, n + len(entries), turn.seen, turn.progress, turn.started_at)
+        if turn.status is Status.RUNNING:
+            self._going_on.append(row)
+            return
+        code = STATUS_CODES[turn.status]
+        if code < FIRST_TERMINAL:
+            state: Row = (code, turn.wake_at, turn.listening, None, turn.output, turn.error, turn.fingerprint)
+        else:
+            state = (code, None, 0, self._tx.now, turn.output, turn.error, None)
+        self._stopped.append(row + state)
+
+    def _write_out(self) -> None:
+        connection, now = self._tx.connection, self._tx.now
+        if self._begun:
+            self._insert()
+        for template, columns, rows in ((_GO_ON, 5, self._going_on), (_STOP, 12, self._stopped)):
+            for part in parts(rows):
+                changed = execute_sized(connection, template, columns, part, now).rowcount
+                assert changed == len(part), f"{changed} of {len(part)} turns were written"  # all were read just before
+            rows.clear()
+        for part in parts(self._consumed):
+            execute_sized(connection, _CONSUME, 2, part)
+        self._consumed.clear()
+
+    def _insert(self) -> None:
+        for part in parts(self._begun):
+            cursor = execute_sized(self._tx.connection, INSERT_RUNS, COLUMNS, [row for row, *_ in part])
+            assert cursor.lastrowid is not None
+            assert cursor.rowcount == len(part)
+            # AUTOINCREMENT counts up by one within a statement.
+            for incarnation, (_, create, answers, position) in enumerate(part, start=cursor.lastrowid - len(part) + 1):
+                add_beside(self._tx, incarnation, create.run)
+                if create.turn is not None:
+                    self._tx.append(incarnation, 0, create.turn.entries)
+                answers[position] = Applied(RunKey(create.run.id, incarnation))
+        self._begun.clear()
+
+
+def _fits(turn: TurnCommit, state: tuple[Any, ...] | None) -> bool:
+    """Whether the fence holds and the turn changes nothing beside its own run's rows."""
+    if state is None:
+        return False
+    _, owner, epoch, n, status, inbox, special = state
+    if status != RUNNING or owner != turn.owner or epoch != turn.epoch or n != turn.n:
+        return False
+    if turn.status is Status.RUNNING:
+        return True
+    # Up to what it has seen, the inbox holds nothing that could refuse or move the turn.
+    return bool(inbox <= turn.seen and not (special and STATUS_CODES[turn.status] >= FIRST_TERMINAL))

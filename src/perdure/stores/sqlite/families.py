@@ -1,0 +1,133 @@
+"""Runs and their kin: children that start, are joined, cancelled and deleted, and what the end of a run does to others."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+from perdure.model.commit import Join, NewChild
+from perdure.model.endings import start_failure
+from perdure.model.failure import encode_failure
+from perdure.model.run import Parent, Run, RunKey, Status
+from perdure.stores.sqlite import inboxes
+from perdure.stores.sqlite.newruns import insert_run
+from perdure.stores.sqlite.rows import FIRST_TERMINAL, STATUS_CODES
+from perdure.stores.sqlite.transaction import Transaction
+
+_COMPLETED: Final = STATUS_CODES[Status.COMPLETED]
+_CANCELLED: Final = STATUS_CODES[Status.CANCELLED]
+
+_CANCEL: Final = f"""
+    UPDATE runs SET status = {_CANCELLED}, owner = NULL, epoch = epoch + 1, wake_at = NULL, listening = 0, output = NULL,
+        error = ?, fingerprint = NULL, updated_at = ?2, ended_at = ?2
+    WHERE incarnation = ?3
+"""
+#: UNION, not UNION ALL: a cycle of parents ends.
+_TREE: Final = """
+    WITH RECURSIVE tree (incarnation, parent) AS (
+        SELECT ?, NULL
+        UNION
+        SELECT r.incarnation, r.parent FROM tree AS t JOIN runs AS r ON r.parent = t.incarnation
+    )
+    SELECT t.incarnation, t.parent, r.status FROM tree AS t JOIN runs AS r USING (incarnation) ORDER BY t.incarnation
+"""
+
+
+def start_child(tx: Transaction, parent: RunKey, child: NewChild) -> None:
+    existing = tx.execute("SELECT parent FROM runs WHERE id = ?", (child.run.id,)).fetchone()
+    if existing is None:
+        insert_run(tx, child.run, Parent(parent.id, parent.incarnation, child.seq))
+    elif existing[0] != parent.incarnation or child.run.awaited_as is not None:
+        join(tx, parent, Join(child.seq, child.run.id))
+
+
+def join(tx: Transaction, parent: RunKey, asked: Join) -> None:
+    """Let the parent hear of the child's end: in its time, or at once where there is nothing to wait for."""
+    child = tx.execute("SELECT incarnation, parent FROM runs WHERE id = ?", (asked.child_id,)).fetchone()
+    if child is None or child[1] != parent.incarnation:
+        error = encode_failure(start_failure(asked.child_id, taken=child is not None))
+        inboxes.deliver_notice(tx, parent.incarnation, asked.child_id, error, failed=True)
+        return
+    last = tx.last_link(child[0])
+    status, output, error = tx.execute(
+        "SELECT status, output, error FROM runs WHERE incarnation = ?", (last,)
+    ).fetchone()
+    if status < FIRST_TERMINAL:
+        tx.touched.add(last)
+        tx.execute(
+            "UPDATE runs SET awaited_as = ?, updated_at = ? WHERE incarnation = ?", (asked.child_id, tx.now, last)
+        )
+        return
+    failed = status != _COMPLETED
+    inboxes.deliver_notice(tx, parent.incarnation, asked.child_id, error if failed else output, failed=failed)
+
+
+def close(tx: Transaction, ended: Sequence[int]) -> None:
+    """After the rows of runs that end together were written: give back what came to their tokens, tell waiting parents."""
+    inboxes.end_waits(tx, ended)
+    for incarnation in ended:
+        parent, awaited_as, status, output, error = tx.execute(
+            "SELECT parent, awaited_as, status, output, error FROM runs WHERE incarnation = ?", (incarnation,)
+        ).fetchone()
+        if parent is not None and awaited_as is not None:
+            failed = status != _COMPLETED
+            inboxes.deliver_notice(tx, parent, awaited_as, error if failed else output, failed=failed)
+
+
+def tree(tx: Transaction, incarnation: int) -> list[tuple[int, bool]]:
+    """A run and everything below it, depth first, parents before children; each with whether it is live."""
+    below: defaultdict[int, list[int]] = defaultdict(list)
+    live: dict[int, bool] = {}
+    for child, parent, status in tx.execute(_TREE, (incarnation,)):
+        live[child] = status < FIRST_TERMINAL
+        if parent is not None:
+            below[parent].append(child)
+    ordered: dict[int, bool] = {}
+    stack = [incarnation]
+    while stack:
+        top = stack.pop()
+        if top not in ordered and top in live:
+            ordered[top] = live[top]
+            stack.extend(reversed(below[top]))
+    return list(ordered.items())
+
+
+def mark_cancelled(tx: Transaction, incarnations: Sequence[int], error: bytes | None) -> None:
+    """Write the rows only; `close` does the rest."""
+    tx.touched.update(incarnations)
+    for incarnation in incarnations:
+        tx.execute(_CANCEL, (error, tx.now, incarnation))
+
+
+def cancel_tree(tx: Transaction, incarnation: int, error: bytes) -> tuple[Run, ...]:
+    """Cancel a run and everything below it that lives; returns the runs that changed, the upper ones first."""
+    live = [each for each, alive in tree(tx, incarnation) if alive]
+    mark_cancelled(tx, live, error)
+    close(tx, live)
+    return runs_of(tx, live)
+
+
+def runs_of(tx: Transaction, incarnations: Sequence[int]) -> tuple[Run, ...]:
+    found = (tx.run(incarnation) for incarnation in incarnations)
+    return tuple(run for run in found if run is not None)
+
+
+#: Everything that hangs on a run, in no table order that matters: nothing of it outlives the transaction.
+_BELONGINGS: Final = ("history", "messages", "deliveries", "waits", "run_values", "inputs", "runs")
+
+
+def delete_tree(tx: Transaction, incarnation: int, error: bytes) -> tuple[Run, ...]:
+    """Cancel what lives of a tree, then remove all of it; returns the runs as they last stood."""
+    cancel_tree(tx, incarnation, error)
+    members = [each for each, _ in tree(tx, incarnation)]
+    gone = runs_of(tx, members)
+    tx.flush()  # History that this very transaction wrote goes too.
+    for run in gone:
+        tx.connection.executemany(
+            "DELETE FROM tags WHERE tag = ? AND incarnation = ?", [(tag, run.incarnation) for tag in run.tags]
+        )
+        for table in _BELONGINGS:
+            tx.execute(f"DELETE FROM {table} WHERE incarnation = ?", (run.incarnation,))
+    tx.touched.update(members)
+    return gone

@@ -1,0 +1,187 @@
+"""Messages and waits: how a message finds an inbox, and what becomes of it when nobody waits any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from perdure.model.commit import Answer, Applied, Ended, Missing, TokenWait
+from perdure.model.messages import CONTROL, Message, MessageKind, Outgoing
+from perdure.model.run import RunKey
+from perdure.stores.sqlite.rows import FIRST_TERMINAL, SELECT_MESSAGE, Letter, Row, letter_of, to_message
+from perdure.stores.sqlite.transaction import Transaction
+
+_CHILD: Final = MessageKind.CHILD.value
+
+_DELIVER: Final = """
+    UPDATE runs SET inbox = inbox + 1, updated_at = ?1, wake_at = CASE
+        WHEN status = 2 AND listening = 1 THEN min(coalesce(wake_at, ?1), ?1) ELSE wake_at END
+    WHERE incarnation = ?2
+"""
+_PUT: Final = """
+    INSERT INTO messages (incarnation, number, kind, name, token, payload, failed, at, arrival)
+    SELECT incarnation, inbox, ?, ?, ?, ?, ?, ?, ? FROM runs WHERE incarnation = ?
+"""
+_LETTER: Final = "SELECT kind, name, token, payload, failed, at, arrival FROM messages"
+
+
+def send(tx: Transaction, message: Outgoing) -> Answer:
+    """One message from outside or from a turn, once for each id of its own."""
+    if message.run_id is not None:
+        return _send_to_run(tx, message.run_id, message)
+    if message.token is None:
+        raise ValueError("a message names neither a run nor a token")
+    if not _first_to_token(tx, message):
+        return Applied()
+    target = _give(tx, message.namespace, letter_of(message, tx.now, tx.next_arrival()))
+    return Applied(None if target is None else _key(tx, target))
+
+
+def _send_to_run(tx: Transaction, run_id: str, message: Outgoing) -> Answer:
+    row = tx.execute("SELECT incarnation, status, successor FROM runs WHERE id = ?", (run_id,)).fetchone()
+    if row is None:
+        return Missing(run_id)
+    addressed, status, successor = row
+    if message.dedup is not None and _delivered(tx, addressed, message.dedup):
+        return Applied()  # Also where the run has ended since: this very message did arrive.
+    target = addressed
+    if successor is not None:
+        target = tx.last_link(addressed)
+        status = tx.execute("SELECT status FROM runs WHERE incarnation = ?", (target,)).fetchone()[0]
+    if status >= FIRST_TERMINAL:
+        run = tx.run(target)
+        return Missing(run_id) if run is None else Ended(run)
+    if message.dedup is not None:
+        tx.execute("INSERT INTO deliveries VALUES (?, ?)", (addressed, message.dedup))
+    deliver(tx, target, letter_of(message, tx.now))
+    return Applied(RunKey(run_id, target) if target == addressed else _key(tx, target))
+
+
+def _key(tx: Transaction, incarnation: int) -> RunKey:
+    [run_id] = tx.execute("SELECT id FROM runs WHERE incarnation = ?", (incarnation,)).fetchone()
+    return RunKey(run_id, incarnation)
+
+
+def _delivered(tx: Transaction, incarnation: int, dedup: str) -> bool:
+    values = (incarnation, dedup)
+    return tx.execute("SELECT 1 FROM deliveries WHERE incarnation = ? AND dedup = ?", values).fetchone() is not None
+
+
+def _first_to_token(tx: Transaction, message: Outgoing) -> bool:
+    """Whether this message was not sent to its token before; remembers it."""
+    if message.dedup is None:
+        return True
+    values = (message.namespace, message.token, message.dedup)
+    return tx.execute("INSERT INTO token_deliveries VALUES (?, ?, ?) ON CONFLICT DO NOTHING", values).rowcount == 1
+
+
+def deliver(tx: Transaction, incarnation: int, letter: Letter) -> None:
+    """Put a message into a live run's inbox, and wake the run if it listens."""
+    tx.touched.add(incarnation)
+    tx.execute(_DELIVER, (tx.now, incarnation))
+    tx.execute(
+        _PUT,
+        (letter.kind, letter.name, letter.token, letter.payload, letter.failed, letter.at, letter.arrival, incarnation),
+    )
+
+
+def deliver_notice(tx: Transaction, incarnation: int, name: str, payload: bytes | None, *, failed: bool) -> None:
+    """Tell a parent of a child's end; dropped where the parent has ended or is gone."""
+    if tx.is_live(incarnation):
+        deliver(tx, incarnation, Letter(_CHILD, name, None, payload, failed, tx.now))
+
+
+def consume(tx: Transaction, incarnation: int, numbers: Sequence[int]) -> None:
+    for number in numbers:
+        tx.execute("DELETE FROM messages WHERE incarnation = ? AND number = ?", (incarnation, number))
+
+
+def unseen(tx: Transaction, incarnation: int, seen: int) -> tuple[Message, ...]:
+    """The unconsumed messages above a number, oldest first."""
+    rows = tx.execute(SELECT_MESSAGE + " WHERE incarnation = ? AND number > ? ORDER BY number", (incarnation, seen))
+    return tuple(to_message(row) for row in rows)
+
+
+def has_control(messages: Iterable[Message]) -> bool:
+    return any(message.kind in CONTROL for message in messages)
+
+
+def move_unread(tx: Transaction, old: int, new: int) -> None:
+    """To the next link of a chain: all that is unread and not an answer to an operation of the old link."""
+    where = " WHERE incarnation = ? AND kind <> ?"
+    letters = [Letter(*row) for row in tx.execute(_LETTER + where + " ORDER BY number", (old, _CHILD)).fetchall()]
+    tx.execute("DELETE FROM messages" + where, (old, _CHILD))
+    for letter in letters:
+        deliver(tx, new, letter)
+
+
+# ---------------------------------------------------------------- tokens
+
+
+def wait(tx: Transaction, incarnation: int, namespace: str, asked: TokenWait) -> None:
+    """Take the oldest message kept at the token, or stand in line for the next one."""
+    kept = tx.execute(
+        "SELECT kind, name, token, payload, failed, at, arrival FROM kept "
+        "WHERE namespace = ? AND token = ? ORDER BY arrival LIMIT 1",
+        (namespace, asked.token),
+    ).fetchone()
+    cursor = tx.execute(
+        "INSERT INTO waits (namespace, token, incarnation, seq) VALUES (?, ?, ?, ?)",
+        (namespace, asked.token, incarnation, asked.seq),
+    )
+    if kept is not None:
+        letter = Letter(*kept)
+        tx.execute(
+            "DELETE FROM kept WHERE namespace = ? AND token = ? AND arrival = ?",
+            (namespace, asked.token, letter.arrival),
+        )
+        _serve(tx, cursor.lastrowid, incarnation, letter)
+
+
+def _serve(tx: Transaction, place: int | None, incarnation: int, letter: Letter) -> None:
+    deliver(tx, incarnation, letter)
+    tx.execute(
+        "UPDATE waits SET served = (SELECT inbox FROM runs AS r WHERE r.incarnation = waits.incarnation) WHERE place = ?",
+        (place,),
+    )
+
+
+def _give(tx: Transaction, namespace: str, letter: Letter) -> int | None:
+    """Serve the oldest wait for the letter's token, and return its run; or keep it there, in its place by arrival."""
+    line = tx.execute(
+        "SELECT place, incarnation FROM waits "
+        "WHERE namespace = ? AND token = ? AND served IS NULL ORDER BY place LIMIT 1",
+        (namespace, letter.token),
+    ).fetchone()
+    if line is not None:
+        place, incarnation = line
+        _serve(tx, place, incarnation, letter)
+        return int(incarnation)
+    tx.execute(
+        "INSERT INTO kept (namespace, token, kind, name, payload, failed, at, arrival) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (namespace, letter.token, letter.kind, letter.name, letter.payload, letter.failed, letter.at, letter.arrival),
+    )
+    return None
+
+
+def end_waits(tx: Transaction, incarnations: Iterable[int], seqs: Sequence[int] | None = None) -> None:
+    """Take waits (those of operations `seqs`, or all) out of their lines; give back what came for them and lies unread."""
+    back: list[tuple[str, Letter]] = []
+    for incarnation in incarnations:
+        for place, namespace, served in _waits(tx, incarnation, seqs):
+            tx.execute("DELETE FROM waits WHERE place = ?", (place,))
+            where = " WHERE incarnation = ? AND number = ?"
+            row = None if served is None else tx.execute(_LETTER + where, (incarnation, served)).fetchone()
+            if row is not None:
+                tx.execute("DELETE FROM messages" + where, (incarnation, served))
+                back.append((namespace, Letter(*row)))
+    # Only now, so that nothing is given to a wait that ends with it.
+    for namespace, letter in sorted(back, key=lambda pair: pair[1].arrival or 0):
+        _give(tx, namespace, letter)
+
+
+def _waits(tx: Transaction, incarnation: int, seqs: Sequence[int] | None) -> list[Row]:
+    found = "SELECT place, namespace, served FROM waits WHERE incarnation = ?"
+    if seqs is None:
+        return tx.execute(found, (incarnation,)).fetchall()
+    return [row for seq in seqs for row in tx.execute(found + " AND seq = ?", (incarnation, seq)).fetchall()]

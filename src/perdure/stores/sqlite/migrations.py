@@ -1,0 +1,166 @@
+"""The schema, as the migrations that made it. Append only: a migration that was released is never edited.
+
+Codes for status, event and message kind are stored: see `perdure.stores.sqlite.rows`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+
+class Migration(Struct, frozen=True):
+    """One step of the schema; `number` is the file's `user_version` once it is done."""
+
+    number: int
+    name: str
+    statements: tuple[str, ...]
+
+
+_INITIAL: Final = (
+    # AUTOINCREMENT: an incarnation is never used again, also after its run was deleted. Every turn rewrites its run's row,
+    # so that the row is kept narrow: a large input lies in `inputs`. `urgency` is the priority with absent as 0.
+    # `successor` is the incarnation behind `continued_to`, an id that a stranger may have by now.
+    """
+    CREATE TABLE runs (
+        incarnation INTEGER PRIMARY KEY AUTOINCREMENT,
+        id TEXT NOT NULL UNIQUE,
+        status INTEGER NOT NULL,
+        owner TEXT,
+        epoch INTEGER NOT NULL,
+        n INTEGER NOT NULL,
+        inbox INTEGER NOT NULL,
+        seen INTEGER NOT NULL,
+        wake_at INTEGER,
+        listening INTEGER NOT NULL,
+        recoveries INTEGER NOT NULL,
+        updated_at INTEGER NOT NULL,
+        started_at INTEGER,
+        ended_at INTEGER,
+        created_at INTEGER NOT NULL,
+        deadline INTEGER,
+        timeout INTEGER,
+        workflow TEXT NOT NULL,
+        version TEXT NOT NULL,
+        namespace TEXT NOT NULL,
+        priority INTEGER,
+        urgency INTEGER NOT NULL,
+        format INTEGER NOT NULL,
+        seed INTEGER NOT NULL,
+        depth INTEGER NOT NULL,
+        tags TEXT,
+        origin TEXT,
+        parent_id TEXT,
+        parent INTEGER,
+        parent_seq INTEGER,
+        awaited_as TEXT,
+        continued_to TEXT,
+        successor INTEGER,
+        fingerprint TEXT,
+        attributes BLOB,
+        input BLOB,
+        output BLOB,
+        error BLOB
+    )
+    """,
+    # Who is due next: one range a namespace and urgency.
+    "CREATE INDEX runs_due ON runs (namespace, urgency, wake_at) WHERE wake_at IS NOT NULL",
+    "CREATE INDEX runs_by_status ON runs (status)",
+    "CREATE INDEX runs_by_workflow ON runs (workflow)",
+    "CREATE INDEX runs_by_parent ON runs (parent) WHERE parent IS NOT NULL",
+    # What the audit looks for: empty as long as we make no mistake.
+    """
+    CREATE INDEX runs_astray ON runs (incarnation)
+    WHERE wake_at IS NULL AND (status IN (0, 1) OR (status = 2 AND (listening = 0 OR inbox > seen)))
+    """,
+    "CREATE TABLE inputs (incarnation INTEGER PRIMARY KEY, input BLOB NOT NULL)",
+    "CREATE TABLE tags (tag TEXT NOT NULL, incarnation INTEGER NOT NULL, PRIMARY KEY (tag, incarnation)) WITHOUT ROWID",
+    """
+    CREATE TABLE history (
+        incarnation INTEGER NOT NULL,
+        n INTEGER NOT NULL,
+        event INTEGER NOT NULL,
+        seq INTEGER NOT NULL,
+        op TEXT,
+        name TEXT NOT NULL,
+        payload BLOB,
+        at INTEGER NOT NULL,
+        due INTEGER,
+        began INTEGER,
+        commit_n INTEGER NOT NULL,
+        PRIMARY KEY (incarnation, n)
+    ) WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE messages (
+        incarnation INTEGER NOT NULL,
+        number INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        name TEXT NOT NULL,
+        token TEXT,
+        payload BLOB,
+        failed INTEGER NOT NULL,
+        at INTEGER NOT NULL,
+        arrival INTEGER,
+        PRIMARY KEY (incarnation, number)
+    ) WITHOUT ROWID
+    """,
+    # The last arrival number that was given.
+    "CREATE TABLE arrivals (one INTEGER PRIMARY KEY CHECK (one = 1), last INTEGER NOT NULL)",
+    "INSERT INTO arrivals VALUES (1, 0)",
+    # The dedup ids of messages to runs, for as long as the run exists.
+    """
+    CREATE TABLE deliveries (
+        incarnation INTEGER NOT NULL,
+        dedup TEXT NOT NULL,
+        PRIMARY KEY (incarnation, dedup)
+    ) WITHOUT ROWID
+    """,
+    # And of messages to tokens.
+    """
+    CREATE TABLE token_deliveries (
+        namespace TEXT NOT NULL,
+        token TEXT NOT NULL,
+        dedup TEXT NOT NULL,
+        PRIMARY KEY (namespace, token, dedup)
+    ) WITHOUT ROWID
+    """,
+    # Who waits for a token, oldest first. `served`: the inbox number of the message that the wait was given.
+    """
+    CREATE TABLE waits (
+        place INTEGER PRIMARY KEY AUTOINCREMENT,
+        namespace TEXT NOT NULL,
+        token TEXT NOT NULL,
+        incarnation INTEGER NOT NULL,
+        seq INTEGER NOT NULL,
+        served INTEGER
+    )
+    """,
+    "CREATE INDEX waits_by_token ON waits (namespace, token, place) WHERE served IS NULL",
+    "CREATE INDEX waits_by_run ON waits (incarnation, seq)",
+    # Messages kept at their token until somebody waits, in order of arrival, which they keep when they are given back.
+    """
+    CREATE TABLE kept (
+        namespace TEXT NOT NULL,
+        token TEXT NOT NULL,
+        arrival INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        name TEXT NOT NULL,
+        payload BLOB,
+        failed INTEGER NOT NULL,
+        at INTEGER NOT NULL,
+        PRIMARY KEY (namespace, token, arrival)
+    ) WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE run_values (
+        incarnation INTEGER NOT NULL,
+        key TEXT NOT NULL,
+        payload BLOB NOT NULL,
+        PRIMARY KEY (incarnation, key)
+    ) WITHOUT ROWID
+    """,
+)
+
+MIGRATIONS: Final = (Migration(1, "initial", _INITIAL),)

@@ -1,0 +1,65 @@
+"""The renewer: leases are pushed on from a thread and a connection of their own, however busy everything else is."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from perdure.ports.clock import Clock
+from perdure.ports.store import Held, Renewal
+from perdure.stores.sqlite import claims
+from perdure.stores.sqlite import connection as connections
+from perdure.stores.sqlite.connection import unavailable
+from perdure.stores.sqlite.transaction import Transaction
+from perdure.stores.sqlite.turnstile import Turnstile
+
+T = TypeVar("T")
+
+
+class SqliteRenewer:
+    """The Renewer port. Connects when first used; to be used from one thread. Raises `StoreUnavailable`."""
+
+    def __init__(
+        self, path: str, clock: Clock, synchronous: str, turnstile: Turnstile, check: Callable[[], None]
+    ) -> None:
+        self._path = path
+        self._clock = clock
+        self._synchronous = synchronous
+        self._turnstile = turnstile
+        #: Raises where the store may not be used (closed, or in a forked process).
+        self._check = check
+        self._connection: sqlite3.Connection | None = None
+
+    def renew(self, owner: str, lease: int, held: Sequence[Held]) -> Sequence[Renewal]:
+        if not held:
+            return ()
+        return self._transact(lambda tx: claims.renew(tx, owner, lease, held))
+
+    def release(self, owner: str, held: Sequence[Held]) -> None:
+        if held:
+            self._transact(lambda tx: claims.release(tx, owner, held))
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _transact(self, action: Callable[[Transaction], T]) -> T:
+        self._check()
+        if self._connection is None:
+            self._connection = connections.connect(self._path)
+            connections.tune(self._connection, self._synchronous)
+        connection = self._connection
+        with self._turnstile.urgent():
+            try:
+                connections.begin(connection, eager=True)
+                result = action(Transaction(connection, self._clock.now()))
+                connection.execute("COMMIT")
+            except BaseException as error:
+                connections.rollback(connection)
+                if isinstance(error, sqlite3.Error):
+                    raise unavailable(self._path, error) from error
+                raise
+        return result

@@ -1,0 +1,129 @@
+"""Bringing a file's schema up to date, and refusing files that are not ours.
+
+A file that cannot be ours is recognised by its first 100 bytes, before SQLite may touch it (opening would recover a foreign
+journal). Our mark, the `application_id`, is written with the first migration while the file still is in rollback-journal
+mode; so it stands in the file itself from the first moment on, never only in a write-ahead log.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Sequence
+from typing import Final
+
+from perdure.model.errors import StoreMismatch, StoreUnavailable
+from perdure.stores.sqlite.connection import Patience, begin, connect, rollback, unavailable
+from perdure.stores.sqlite.migrations import MIGRATIONS, Migration
+
+#: "Prdr" in ASCII.
+APPLICATION_ID: Final = 0x50726472
+
+NEWEST: Final = MIGRATIONS[-1].number
+
+_MAGIC: Final = b"SQLite format 3\x00"
+
+
+def check_file(path: str) -> None:
+    """Raises `StoreMismatch` if there is a file at `path` that is not one of our stores, or a newer one. Touches nothing."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(100)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreUnavailable(
+            f"the store {path} cannot be opened: {error}; check the path and its permissions"
+        ) from error
+    if not head:
+        return
+    if len(head) < 100 or not head.startswith(_MAGIC):
+        raise StoreMismatch(f"{path} is not a SQLite database; give the path of a Perdure store or of a file to create")
+    _check_marks(path, int.from_bytes(head[68:72], "big"), int.from_bytes(head[60:64], "big"))
+
+
+def _check_marks(path: str, application: int, version: int) -> None:
+    if application != APPLICATION_ID:
+        raise StoreMismatch(f"{path} is a SQLite database, but not a Perdure store; give Perdure a file of its own")
+    if version > NEWEST:
+        raise StoreMismatch(
+            f"{path} has schema {version}, but this Perdure knows schemas up to {NEWEST}; update Perdure to use it"
+        )
+
+
+def pending(connection: sqlite3.Connection) -> Sequence[Migration]:
+    """The migrations that the file lacks."""
+    version = _read(connection, "PRAGMA user_version")
+    return [migration for migration in MIGRATIONS if migration.number > version]
+
+
+def prepare(connection: sqlite3.Connection, path: str, *, migrate: bool) -> None:
+    """Check the schema and bring it up to date, whoever else is doing so at the same time; then switch to WAL.
+
+    Raises `StoreMismatch` for a newer or (without `migrate`) an older file, `StoreUnavailable`.
+    """
+    try:
+        if _read(connection, "PRAGMA user_version"):
+            _check_marks(path, _read(connection, "PRAGMA application_id"), _read(connection, "PRAGMA user_version"))
+        todo = pending(connection)
+        if todo and not migrate:
+            names = ", ".join(f"{migration.number} {migration.name}" for migration in todo)
+            raise StoreMismatch(f"the store {path} lacks the migrations {names}; run `perdure migrate` first")
+        for migration in todo:
+            _apply(connection, migration)
+        _use_wal(connection, path)
+    except sqlite3.Error as error:
+        raise unavailable(path, error) from error
+
+
+def _apply(connection: sqlite3.Connection, migration: Migration) -> None:
+    """In a transaction of its own; does nothing if another process was faster."""
+    begin(connection)
+    try:
+        if _read(connection, "PRAGMA user_version") < migration.number:
+            for statement in migration.statements:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version={migration.number}")
+        _patiently(connection, "COMMIT")
+    except BaseException:
+        rollback(connection)
+        raise
+
+
+def _use_wal(connection: sqlite3.Connection, path: str) -> None:
+    mode = _patiently(connection, "PRAGMA journal_mode=WAL")
+    if mode != "wal":
+        raise StoreUnavailable(
+            f"the store {path} cannot use a write-ahead log (its journal mode stays {mode}); put it on a local file system"
+        )
+
+
+def _read(connection: sqlite3.Connection, pragma: str) -> int:
+    return int(str(_patiently(connection, pragma)))
+
+
+def _patiently(connection: sqlite3.Connection, statement: str) -> object:
+    patience = Patience()
+    while True:
+        try:
+            row = connection.execute(statement).fetchone()
+        except sqlite3.Error as error:
+            if not patience.again(error):
+                raise
+        else:
+            return row[0] if row else None
+
+
+def plan(path: str) -> Sequence[Migration]:
+    """The migrations that the file at `path` lacks; all, if there is none. Changes nothing; raises as `prepare`."""
+    check_file(path)
+    if not os.path.exists(path):
+        return MIGRATIONS
+    connection = connect(path)
+    try:
+        return pending(connection)
+    except sqlite3.Error as error:
+        raise unavailable(path, error) from error
+    finally:
+        connection.close()

@@ -1,0 +1,156 @@
+"""The Store port on one SQLite file, which any number of processes may share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import cast
+
+from perdure.model.commit import Answer, Write
+from perdure.model.errors import StoreUnavailable
+from perdure.model.history import Entry
+from perdure.model.messages import Message
+from perdure.model.run import Run
+from perdure.ports.clock import Clock
+from perdure.ports.store import Claimed, ClaimRequest, Finding, Held, RunQuery, Serves
+from perdure.stores.sqlite import audits, claims, reads, schema
+from perdure.stores.sqlite.connection import check_arguments
+from perdure.stores.sqlite.migrations import Migration
+from perdure.stores.sqlite.reader import Reader
+from perdure.stores.sqlite.renewer import SqliteRenewer
+from perdure.stores.sqlite.thread import ConnectionThread
+from perdure.stores.sqlite.transaction import Transaction
+from perdure.stores.sqlite.turnstile import Turnstile
+from perdure.stores.sqlite.watch import Watch
+from perdure.stores.sqlite.writer import Writer
+
+
+class SqliteStore:
+    """Runs in a SQLite file. Making one opens nothing; `open` does.
+
+    `synchronous` is SQLite's setting: FULL keeps every answered write through a power cut; NORMAL may lose the last ones in
+    one (never in a crash of the process), and is faster where the disk is slow to flush.
+
+    After a fork the child must open a store of its own: every verb of an inherited one raises `StoreUnavailable`.
+    """
+
+    def __init__(self, path: str, *, clock: Clock, synchronous: str = "FULL") -> None:
+        check_arguments(path, synchronous)
+        self._path = os.path.abspath(path)
+        self._clock = clock
+        self._synchronous = synchronous.upper()
+        self._turnstile = Turnstile()
+        self._writer: ConnectionThread | None = None
+        self._reader: ConnectionThread | None = None
+        self._watch = Watch(self._path, self._ask_version)
+        self._pid = 0
+
+    async def open(self, *, migrate: bool = True) -> None:
+        if self._writer is not None:
+            self._check()
+            return
+        desk = Writer(self._path, self._clock, self._synchronous, self._turnstile, migrate=migrate)
+        writer = ConnectionThread("perdure-sqlite-writer", desk)
+        reader = ConnectionThread("perdure-sqlite-reader", Reader(self._path))
+        await writer.start()
+        try:
+            await reader.start()
+        except BaseException:
+            await writer.stop()
+            raise
+        self._writer, self._reader, self._pid = writer, reader, os.getpid()
+
+    async def close(self) -> None:
+        writer, reader = self._writer, self._reader
+        if writer is None or reader is None or os.getpid() != self._pid:
+            return
+        self._writer = self._reader = None
+        watching = self._watch.close()
+        if watching is not None:
+            await writer.call(lambda tx: None)
+        await reader.stop()
+        await writer.stop()
+
+    def plan(self) -> Sequence[Migration]:
+        """The migrations that `open` would apply; for a file that does not exist yet, all. Blocks; changes nothing."""
+        return schema.plan(self._path)
+
+    def now(self) -> int:
+        return self._clock.now()
+
+    # ------------------------------------------------------------ writing
+
+    async def write(self, batch: Sequence[Write]) -> Sequence[Answer]:
+        return cast("Sequence[Answer]", await self._writing().write(batch))
+
+    async def claim(self, request: ClaimRequest) -> Sequence[Claimed]:
+        return cast("Sequence[Claimed]", await self._writing().call(partial(claims.claim, request=request)))
+
+    async def release(self, owner: str, held: Sequence[Held]) -> None:
+        await self._writing().call(partial(claims.release, owner=owner, held=held))
+
+    async def unblock(self, serves: Sequence[Serves]) -> int:
+        return cast("int", await self._writing().call(partial(claims.unblock, serves=serves)))
+
+    async def audit(self, *, heal: bool = True) -> Sequence[Finding]:
+        return cast("Sequence[Finding]", await self._writing().call(partial(audits.audit, heal=heal)))
+
+    def renewer(self) -> SqliteRenewer:
+        self._check()
+        return SqliteRenewer(self._path, self._clock, self._synchronous, self._turnstile, self._check)
+
+    # ------------------------------------------------------------ reading
+
+    async def next_wake(self, request: ClaimRequest) -> int | None:
+        return cast("int | None", await self._reading().call(partial(claims.next_wake, request=request)))
+
+    async def history(self, incarnations: Sequence[int]) -> Mapping[int, Sequence[Entry]]:
+        call = partial(reads.history, incarnations=incarnations)
+        return cast("Mapping[int, Sequence[Entry]]", await self._reading().call(call))
+
+    async def get(self, run_id: str) -> Run | None:
+        return cast("Run | None", await self._reading().call(partial(reads.get, run_id=run_id)))
+
+    async def runs(self, query: RunQuery) -> Sequence[Run]:
+        return cast("Sequence[Run]", await self._reading().call(partial(reads.runs, query=query)))
+
+    async def messages(self, incarnation: int) -> Sequence[Message]:
+        call = partial(reads.messages, incarnation=incarnation)
+        return cast("Sequence[Message]", await self._reading().call(call))
+
+    async def value(self, incarnation: int, key: str) -> bytes | None:
+        return cast("bytes | None", await self._reading().call(partial(reads.value, incarnation=incarnation, key=key)))
+
+    def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
+        self._check()
+        return self._watch.add(callback)
+
+    # ------------------------------------------------------------ inside
+
+    def _writing(self) -> ConnectionThread:
+        self._check()
+        return cast("ConnectionThread", self._writer)
+
+    def _reading(self) -> ConnectionThread:
+        self._check()
+        return cast("ConnectionThread", self._reader)
+
+    def _check(self) -> None:
+        if self._writer is None:
+            raise StoreUnavailable(f"the store {self._path} is not open; call open() first")
+        if os.getpid() != self._pid:
+            raise StoreUnavailable(
+                f"the store {self._path} was opened by process {self._pid}, which this one was forked from; "
+                "SQLite connections do not survive a fork: make and open a store of your own in the child"
+            )
+
+    def _ask_version(self, then: Callable[[int], None]) -> None:
+        """Call `then`, on the writer's thread, with the number that changes when another connection has written."""
+        writer = self._writer
+        if writer is not None:
+
+            def ask(tx: Transaction) -> None:
+                then(int(tx.execute("PRAGMA data_version").fetchone()[0]))
+
+            writer.tell(ask)

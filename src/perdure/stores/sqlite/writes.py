@@ -1,0 +1,103 @@
+"""Applies one write. Whatever these functions raise for a write's data leaves it to the caller to roll back."""
+
+from __future__ import annotations
+
+from perdure.model.commit import (
+    Answer,
+    Applied,
+    Cancel,
+    Changed,
+    Create,
+    Delete,
+    Ended,
+    Exists,
+    Missing,
+    Requeue,
+    Send,
+    TurnCommit,
+    Write,
+)
+from perdure.model.history import Entry, Event
+from perdure.model.run import REQUEUABLE, RunKey, Status
+from perdure.stores.sqlite import families, inboxes, turns
+from perdure.stores.sqlite.newruns import insert_run
+from perdure.stores.sqlite.transaction import Transaction
+
+
+def apply(tx: Transaction, write: Write) -> Answer:
+    match write:
+        case TurnCommit():
+            return turns.commit_turn(tx, write)
+        case Create():
+            return _create(tx, write)
+        case Send():
+            return inboxes.send(tx, write.message)
+        case Cancel():
+            return _cancel(tx, write)
+        case Requeue():
+            return _requeue(tx, write)
+        case Delete():
+            return _delete(tx, write)
+
+
+def _create(tx: Transaction, create: Create) -> Answer:
+    existing = tx.execute("SELECT incarnation FROM runs WHERE id = ?", (create.run.id,)).fetchone()
+    answer = _begin(tx, create) if existing is None else None
+    for message in create.messages:
+        inboxes.send(tx, message)
+    if answer is not None:
+        return answer
+    run = tx.run_by_id(create.run.id)
+    return Missing(create.run.id) if run is None else Exists(run)
+
+
+def _begin(tx: Transaction, create: Create) -> Answer:
+    new, turn = create.run, create.turn
+    key = RunKey(new.id, insert_run(tx, new, new.parent))
+    if turn is None:
+        return Applied(key)
+    # A new run whose first turn was made before it was created: held by that turn's owner.
+    wake_at = turn.wake_at if turn.status is Status.RUNNING else tx.now + create.lease
+    tx.execute(
+        "UPDATE runs SET status = 1, owner = ?, epoch = 1, wake_at = ? WHERE incarnation = ?",
+        (turn.owner, wake_at, key.incarnation),
+    )
+    return turns.advance(tx, key, new.namespace, turn)
+
+
+def _cancel(tx: Transaction, cancel: Cancel) -> Answer:
+    row = tx.execute(
+        "SELECT incarnation FROM runs WHERE id = ?1 AND incarnation = coalesce(?2, incarnation)",
+        (cancel.run_id, cancel.incarnation),
+    ).fetchone()
+    if row is None:
+        return Missing(cancel.run_id)
+    last = tx.last_link(row[0])
+    if not tx.is_live(last):
+        run = tx.run(last)
+        return Missing(cancel.run_id) if run is None else Ended(run)
+    return Changed(families.cancel_tree(tx, last, cancel.error))
+
+
+def _requeue(tx: Transaction, requeue: Requeue) -> Answer:
+    run = tx.run_by_id(requeue.run_id)
+    if run is None:
+        return Missing(requeue.run_id)
+    if run.status not in REQUEUABLE:
+        return Changed(())
+    tx.touched.add(run.incarnation)
+    deadline = None if run.timeout is None else tx.now + run.timeout
+    tx.execute(
+        "UPDATE runs SET status = 0, owner = NULL, wake_at = ?1, listening = 0, output = NULL, error = NULL, deadline = ?2, "
+        "recoveries = 0, updated_at = ?1, ended_at = NULL, n = n + 1 WHERE incarnation = ?3",
+        (tx.now, deadline, run.incarnation),
+    )
+    tx.append(run.incarnation, run.n, (Entry(Event.REQUEUED, -1, None, "", None, tx.now),))
+    return Changed(families.runs_of(tx, [run.incarnation]))
+
+
+def _delete(tx: Transaction, delete: Delete) -> Answer:
+    row = tx.execute("SELECT incarnation FROM runs WHERE id = ?", (delete.run_id,)).fetchone()
+    if row is None:
+        return Missing(delete.run_id)
+    return Changed(families.delete_tree(tx, row[0], delete.error))
