@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from perdure.model.commit import Answer, Applied, Ended, Missing, TokenWait
 from perdure.model.messages import Message, Outgoing
-from perdure.model.run import TERMINAL
+from perdure.model.run import TERMINAL, RunKey
 from perdure.stores.memory import rules
 from perdure.stores.memory.tables import Letter, Line, Tables, Token, Wait
 
@@ -23,9 +23,9 @@ def send(tables: Tables, out: Outgoing, now: int) -> Answer:
     if out.token is None:
         raise rules.DataRefused("a message names neither a run nor a token")
     token = (out.namespace, out.token)
-    if _first(tables, token, out.dedup):
-        _give(tables, token, Letter(message, tables.next_number()), now)
-    return Applied()
+    if not _first(tables, token, out.dedup):
+        return Applied()
+    return Applied(_give(tables, token, Letter(message, tables.next_number()), now))
 
 
 def _send_to_run(tables: Tables, run_id: str, message: Message, dedup: str | None, now: int) -> Answer:
@@ -122,15 +122,16 @@ def end_waits(tables: Tables, incarnations: Iterable[int], over: Callable[[Wait]
             _give(tables, letter.wait.token, replace(letter, message=message, wait=None), now)
 
 
-def _give(tables: Tables, token: Token, letter: Letter, now: int) -> None:
-    """Serve the oldest wait for the token, or keep the message there, in its place by arrival."""
+def _give(tables: Tables, token: Token, letter: Letter, now: int) -> RunKey | None:
+    """Serve the oldest wait for the token, or keep the message there, in its place by arrival. Returns who got it."""
     line = tables.lines.get(token, Line())
     if not line.waits:
         kept = tuple(sorted((*line.kept, letter), key=lambda each: each.arrival))
         tables.put_line(token, replace(line, kept=kept))
-        return
+        return None
     served = line.waits[0]
     tables.put_line(token, replace(line, waits=line.waits[1:]))
     actor = tables.actors[served.incarnation]
     tables.put_actor(replace(actor, waits=tuple(each for each in actor.waits if each != served)))
     deliver(tables, served.incarnation, replace(letter, wait=served), now)
+    return actor.run.key

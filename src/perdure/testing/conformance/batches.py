@@ -72,7 +72,7 @@ async def test_answers_stand_where_their_writes_stood(kit: Kit) -> None:
         Applied((await kit.run("b")).key),
         Fenced(standing),
         Exists(standing),
-        Applied(),
+        Applied(run.key),
     ]
 
 

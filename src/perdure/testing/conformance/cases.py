@@ -8,10 +8,28 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from perdure.testing.clock import ManualClock
-from perdure.testing.conformance import batches, claims, create, fence, leases, turns
+from perdure.testing.conformance import (
+    batches,
+    claims,
+    create,
+    fence,
+    leases,
+    signals,
+    tokens,
+    turns,
+)
 from perdure.testing.conformance.kit import Kit, StoreFactory
 
-_TOPICS: tuple[ModuleType, ...] = (create, turns, fence, batches, claims, leases)
+_TOPICS: tuple[ModuleType, ...] = (
+    create,
+    turns,
+    fence,
+    batches,
+    claims,
+    leases,
+    tokens,
+    signals,
+)
 
 
 class Case(NamedTuple):
