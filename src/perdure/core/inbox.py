@@ -60,6 +60,10 @@ class Inbox:
         """True if a message could resolve an open operation."""
         return bool(self._waits)
 
+    def waits_for(self, key: Key) -> bool:
+        """True if an operation waits for this key."""
+        return key in self._waits
+
     def wait(self, operation: Operation) -> bool:
         """Put an operation in line; True if a message lies ready for it."""
         assert operation.key is not None

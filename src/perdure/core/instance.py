@@ -154,9 +154,7 @@ class Instance:
 
     # -- what the body (through the authoring layer) asks for -------------------------------------------------------------
 
-    def step(
-        self, name: str, input: bytes, *, policy: RetryPolicy, decode: Callable[[bytes], Any]
-    ) -> OpFuture[Any]:
+    def step(self, name: str, input: bytes, *, policy: RetryPolicy, decode: Callable[[bytes], Any]) -> OpFuture[Any]:
         """Run a registered step."""
         operation = self._issue(Op.STEP, name, input)
         operation.policy = policy
@@ -257,9 +255,7 @@ class Instance:
         self.inbox.unwait(operation)
         if self._recorded is None and not self.loop.closing:
             self._turn.abandoned.append(operation)
-            self._turn.entries.append(
-                Entry(Event.ABANDONED, seq, operation.op, operation.name, None, self.loop.now)
-            )
+            self._turn.entries.append(Entry(Event.ABANDONED, seq, operation.op, operation.name, None, self.loop.now))
 
     # -- issuing ------------------------------------------------------------------------------------------------------
 
@@ -377,9 +373,7 @@ class Instance:
         else:
             self._deliver(operation, Event.RESOLVED, message.payload)
 
-    def _deliver(
-        self, operation: Operation, event: Event, payload: bytes | None, began: int | None = None
-    ) -> None:
+    def _deliver(self, operation: Operation, event: Event, payload: bytes | None, began: int | None = None) -> None:
         """Record a result and let the body see it (drains)."""
         self._turn.entries.append(
             Entry(event, operation.seq, operation.op, operation.name, payload, self.loop.now, None, began)
@@ -490,7 +484,9 @@ class Instance:
             self._end(turn, main)
         elif not self.pending:
             turn.outcome = Blocked(
-                DeadlockError(f"{self.describe()} waits for something inside itself that can never happen; it is blocked")
+                DeadlockError(
+                    f"{self.describe()} waits for something inside itself that can never happen; it is blocked"
+                )
             )
         return turn
 
@@ -553,12 +549,16 @@ def _signal_timeout(operation: Operation, instance: Instance) -> SignalTimeout:
     what = f"token {key[1]!r}" if key is not None and key[0] == "token" else f"signal {operation.name!r}"
     seconds = ((operation.due or 0) - operation.since) / 1_000_000
     return SignalTimeout(
-        f"{instance.describe()} waited {seconds:g} seconds for {what}, and none came", signal=operation.name, timeout=seconds
+        f"{instance.describe()} waited {seconds:g} seconds for {what}, and none came",
+        signal=operation.name,
+        timeout=seconds,
     )
 
 
 def _raised_cancelled(instance: Instance) -> Failure:
-    return capture(PerdureError(f"the body of {instance.describe()} raised CancelledError, though nobody cancelled the run"))
+    return capture(
+        PerdureError(f"the body of {instance.describe()} raised CancelledError, though nobody cancelled the run")
+    )
 
 
 def _explained(error: BaseException) -> BaseException:

@@ -313,7 +313,9 @@ _ENSURE_FUTURE: frozenset[CodeType] = frozenset(
 def _refuse_as_completed(frame: FrameType | None, coro: Coroutine[Any, Any, Any]) -> None:
     """Raw `as_completed` makes its tasks in the order of a set of coroutines, which is by address."""
     while frame is not None and frame.f_globals.get("__name__") == tasks.__name__:
-        if frame.f_code.co_name == "as_completed" or frame.f_code.co_qualname.startswith(("as_completed", "_AsCompleted")):
+        if frame.f_code.co_name == "as_completed" or frame.f_code.co_qualname.startswith(
+            ("as_completed", "_AsCompleted")
+        ):
             if asyncio.iscoroutine(coro):
                 coro.close()
             raise ForbiddenInWorkflow(

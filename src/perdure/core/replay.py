@@ -43,7 +43,9 @@ class Recorded:
         entry = self._scheduled.get(operation.seq)
         issued = _name(operation.op, operation.name)
         if entry is None:
-            return self._error(operation.seq, "nothing", issued, "the code issues an operation that the history does not have")
+            return self._error(
+                operation.seq, "nothing", issued, "the code issues an operation that the history does not have"
+            )
         if entry.op is not operation.op or entry.name != operation.name:
             return self._error(operation.seq, _name(entry.op, entry.name), issued, "the code issues another operation")
         operation.payload = entry.payload
@@ -59,7 +61,9 @@ class Recorded:
             return self._missing(seq, error)
         entry = self._scheduled[expected]
         name = _name(entry.op, entry.name)
-        return self._error(expected, f"{name} after a later result", f"{name} before it", "the code issues it too early")
+        return self._error(
+            expected, f"{name} after a later result", f"{name} before it", "the code issues it too early"
+        )
 
     def check_complete(
         self, seq: int, pending: Collection[int], ended: bool, error: BaseException | None
@@ -83,7 +87,10 @@ class Recorded:
     def unexpected(self, entry: Entry, error: BaseException | None) -> NonDeterminismError:
         """The history has a result for an operation that the code does not wait for."""
         fault = self._error(
-            entry.seq, f"a result of {_name(entry.op, entry.name)}", "nothing", "the code abandoned the operation before"
+            entry.seq,
+            f"a result of {_name(entry.op, entry.name)}",
+            "nothing",
+            "the code abandoned the operation before",
         )
         fault.__cause__ = error
         return fault
@@ -147,7 +154,11 @@ def source_line() -> str:
     line = ""
     while frame is not None and frame.f_code is not WorkflowLoop.drain.__code__:
         file = frame.f_code.co_filename
-        if not line and not file.startswith(_PACKAGE) and not frame.f_globals.get("__name__", "").startswith("asyncio."):
+        if (
+            not line
+            and not file.startswith(_PACKAGE)
+            and not frame.f_globals.get("__name__", "").startswith("asyncio.")
+        ):
             line = f"{file}:{frame.f_lineno}"
         frame = frame.f_back
     return line if frame is not None else ""

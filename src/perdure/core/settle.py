@@ -153,7 +153,9 @@ def _effects(turn: Turn) -> dict[str, object]:
         "waits": tuple(_token_waits(issued, closed)),
         "unwaits": tuple(seq for seq in _token_seqs((*turn.abandoned, *turn.resolved)) if seq not in new),
         "children": tuple(_new_children(issued, closed)),
-        "joins": tuple(Join(o.seq, o.name) for o in issued if o.op is Op.JOIN and o.key is not None and o.seq not in closed),
+        "joins": tuple(
+            Join(o.seq, o.name) for o in issued if o.op is Op.JOIN and o.key is not None and o.seq not in closed
+        ),
         "cancels": tuple(o.name for o in turn.abandoned if o.op is Op.CHILD and o.seq not in new and o.key is not None),
         "values": tuple((o.name, o.payload) for o in issued if o.op is Op.VALUE),
     }

@@ -135,7 +135,8 @@ Write: TypeAlias = TurnCommit | Create | Send | Cancel | Requeue | Delete
 class Applied(Struct, frozen=True):
     """The write is durable."""
 
-    #: For Create and TurnCommit: the run's key (with its incarnation).
+    #: For Create and TurnCommit: the run's key (with its incarnation). For Send: the run whose inbox it went to, None if it
+    #: was there before or is kept at its token.
     key: RunKey | None = None
 
 

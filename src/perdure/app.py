@@ -1,0 +1,377 @@
+"""The app: where a URL becomes a running engine. The only module that knows concrete adapters."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import time  # noqa: TID251  (a monotonic clock for the watchdog; all other time is the store's)
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack, cast, overload
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from perdure.authoring import ambient
+from perdure.authoring.arity import Takes0, Takes1, Takes2, Takes3, Takes4, Takes5
+from perdure.authoring.options import StartKeywords, StartOptions
+from perdure.authoring.registry import Registry
+from perdure.authoring.step import StepDefinition
+from perdure.authoring.workflow import BoundWorkflow, WorkflowDefinition
+from perdure.engine.engine import Engine
+from perdure.engine.events import Lifecycle
+from perdure.engine.handle import RunHandle, check_stored, outgoing_signal, send
+from perdure.engine.settings import Settings
+from perdure.engine.systemclock import SystemClock
+from perdure.model.commit import Answer, Applied, Create, Exists, Moved
+from perdure.model.durations import micros
+from perdure.model.errors import UsageError
+from perdure.model.ids import check_run_id
+from perdure.model.messages import Outgoing
+from perdure.model.run import DEFAULT_NAMESPACE, NewRun, Run, Status
+from perdure.ports.clock import Clock
+from perdure.ports.store import RunQuery, Store
+
+R = TypeVar("R")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+E = TypeVar("E")
+
+_DURATIONS = ("lease", "poll", "audit")
+
+
+class Perdure:
+    """Durable workflows on one store.
+
+    `url`: `sqlite:///orders.db` (a path; four slashes for an absolute one; `?synchronous=NORMAL` trades the last commits of a
+    power cut for speed) or `memory://`. `include`: modules to import whose workflows and steps this process serves; what was
+    defined in the program's own file, and what is started here, is served anyway. Other keywords: see `Settings` (durations
+    in seconds or `timedelta`).
+
+    `async with app:` opens the store and works in this process; `app.client()` only talks to the store. Nothing is opened or
+    started before. One event loop uses an app.
+    """
+
+    def __init__(
+        self,
+        url: str = "sqlite:///perdure.db",
+        *,
+        include: Iterable[Any] = (),
+        store: Store | None = None,
+        clock: Clock | None = None,
+        consume: bool = True,
+        registry: Registry | None = None,
+        **settings: Any,
+    ) -> None:
+        self.url = url
+        self.registry = Registry() if registry is None else registry
+        self.settings = _settings(settings)
+        self._include = tuple(include)
+        self._clock = clock or SystemClock()
+        self._given_store = store
+        self._consume = consume
+        self._engine: Engine | None = None
+        self._leave: Callable[[], None] | None = None
+        if store is None:
+            parse_url(url)  # a bad URL is told here, not at the first use
+
+    # -- opening ------------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        if self._engine is not None:
+            raise UsageError("this app is open already; make another one for another `async with`")
+        for module in self._include:
+            if isinstance(module, StepDefinition | WorkflowDefinition):
+                self.registry.add(cast("Any", module))
+            else:
+                self.registry.include(module)
+        self.registry.add_main()
+        store = self._given_store or open_store(self.url, self._clock)
+        await store.open()
+        leave = ambient.enter(self)
+        try:
+            engine = Engine(
+                store,
+                self._clock,
+                self.registry,
+                self.settings,
+                owner=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
+                chance=secrets.SystemRandom().random,
+                monotonic=time.monotonic,
+                consume=self._consume,
+            )
+            await engine.start()
+        except BaseException:
+            leave()
+            await store.close()
+            raise
+        self._leave = leave
+        self._engine = engine
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        engine, self._engine = self.engine, None
+        if self._leave is not None:
+            self._leave()
+        try:
+            await engine.stop()
+        finally:
+            await engine.store.close()
+
+    @property
+    def engine(self) -> Engine:
+        """The running engine. Raises `UsageError` while the app is not open."""
+        if self._engine is None:
+            raise UsageError("this app is not open; write `async with app:` around its use")
+        return self._engine
+
+    def client(self) -> Perdure:
+        """Another app on the same store that only talks to it and runs nothing: for web handlers and scripts."""
+        settings = {name: getattr(self.settings, name) for name in Settings.__struct_fields__}
+        client = Perdure(
+            self.url,
+            include=self._include,
+            store=self._given_store,
+            clock=self._clock,
+            consume=False,
+            registry=self.registry,
+        )
+        client.settings = Settings(**settings)
+        return client
+
+    def register(self, *definitions: StepDefinition[..., Any] | WorkflowDefinition[..., Any]) -> None:
+        """Serve these too. On an open app, follow with `await app.engine.serve()` or start one of them."""
+        self.registry.add(*definitions)
+
+    # -- starting -----------------------------------------------------------------------------------------------------
+
+    @overload
+    async def start(self, workflow: Takes0[R], /, **options: Unpack[StartKeywords]) -> RunHandle[R]: ...
+    @overload
+    async def start(self, workflow: Takes1[A, R], a: A, /, **options: Unpack[StartKeywords]) -> RunHandle[R]: ...
+    @overload
+    async def start(
+        self, workflow: Takes2[A, B, R], a: A, b: B, /, **options: Unpack[StartKeywords]
+    ) -> RunHandle[R]: ...
+    @overload
+    async def start(
+        self, workflow: Takes3[A, B, C, R], a: A, b: B, c: C, /, **options: Unpack[StartKeywords]
+    ) -> RunHandle[R]: ...
+    @overload
+    async def start(
+        self, workflow: Takes4[A, B, C, D, R], a: A, b: B, c: C, d: D, /, **options: Unpack[StartKeywords]
+    ) -> RunHandle[R]: ...
+    @overload
+    async def start(
+        self, workflow: Takes5[A, B, C, D, E, R], a: A, b: B, c: C, d: D, e: E, /, **options: Unpack[StartKeywords]
+    ) -> RunHandle[R]: ...
+    @overload
+    async def start(self, workflow: str, /, *inputs: Any, **options: Unpack[StartKeywords]) -> RunHandle[Any]: ...
+    async def start(self, workflow: Any, /, *inputs: Any, **options: Unpack[StartKeywords]) -> RunHandle[Any]:
+        """Start a run: positionals are the workflow's input, keywords are Perdure's. Returns once it is durable.
+
+        The same `id` again starts nothing and gives a handle on the run that has it. Raises `NotRegistered`,
+        `InvalidArguments`, `InvalidValue`, `InvalidId` before anything is written.
+        """
+        definition, chosen = self._resolve(workflow, options, "app.start")
+        return await self._start(definition, definition.encode_input(inputs, {}), chosen, ())
+
+    async def launch(
+        self, definition: WorkflowDefinition[Any, Any], input: bytes, options: StartOptions
+    ) -> RunHandle[Any]:
+        """What `workflow.start(...)` and `workflow.run(...)` do outside workflows."""
+        self.registry.add(definition)
+        return await self._start(definition, input, options.over(definition.declared), ())
+
+    async def signal_with_start(
+        self,
+        workflow: Any,
+        /,
+        *inputs: Any,
+        signal: str,
+        payload: Any = None,
+        signal_id: str | None = None,
+        **options: Unpack[StartKeywords],
+    ) -> RunHandle[Any]:
+        """Start a run if its `id` is new, and send it a signal, in one transaction. `id` is required."""
+        definition, chosen = self._resolve(workflow, options, "app.signal_with_start")
+        if chosen.id is None:
+            raise UsageError("app.signal_with_start needs id=...: it names the run to signal")
+        message = outgoing_signal(signal, payload, run_id=chosen.id, dedup=signal_id)
+        return await self._start(definition, definition.encode_input(inputs, {}), chosen, (message,))
+
+    # -- signals and runs ---------------------------------------------------------------------------------------------
+
+    async def signal(
+        self, name: str = "", payload: Any = None, *, token: str, id: str | None = None, namespace: str | None = None
+    ) -> None:
+        """Send a signal to whoever waits for `token`, or keep it until somebody does. Returns once it is durable."""
+        space = namespace or self.settings.namespace or DEFAULT_NAMESPACE
+        await send(self.engine, outgoing_signal(name, payload, token=token, dedup=id, namespace=space))
+
+    @overload
+    def get_run(self, id: str, workflow: WorkflowDefinition[..., R]) -> RunHandle[R]: ...
+    @overload
+    def get_run(self, id: str, workflow: None = ...) -> RunHandle[Any]: ...
+    def get_run(self, id: str, workflow: WorkflowDefinition[..., Any] | None = None) -> RunHandle[Any]:
+        """A handle on a run; `workflow` types and restores its result. Looks nothing up: the run may not exist."""
+        return RunHandle(self.engine, check_run_id(id), workflow)
+
+    async def runs(
+        self,
+        *,
+        status: Status | str | Iterable[Status | str] = (),
+        workflow: str | None = None,
+        namespace: str | None = None,
+        tag: str | None = None,
+        limit: int = 50,
+        before: int | None = None,
+    ) -> list[Run]:
+        """Runs, newest first. Continue with `before` = the last one's `incarnation`."""
+        statuses = (status,) if isinstance(status, str) else tuple(status)
+        query = RunQuery(
+            statuses=tuple(Status(s) for s in statuses),
+            workflow=workflow,
+            namespace=namespace or self.settings.namespace,
+            tag=tag,
+            limit=limit,
+            before=before,
+        )
+        return list(await self.engine.store.runs(query))
+
+    # -- watching -----------------------------------------------------------------------------------------------------
+
+    def subscribe(self, listener: Callable[[Lifecycle], None]) -> Callable[[], None]:
+        """Call `listener` with every lifecycle event of this process's runs, on its loop; returns the unsubscriber."""
+        return self.engine.executor.events.subscribe(listener)
+
+    def on_dead(self, listener: Callable[[str], None]) -> Callable[[], None]:
+        """Call `listener` with the id of each run that this process gives up as dead; returns the unsubscriber."""
+        listeners = self.engine.executor.tell.on_dead
+        listeners.append(listener)
+        return lambda: listeners.remove(listener) if listener in listeners else None
+
+    # -- how a run starts ---------------------------------------------------------------------------------------------
+
+    def _resolve(
+        self, workflow: Any, options: StartKeywords, verb: str
+    ) -> tuple[WorkflowDefinition[Any, Any], StartOptions]:
+        chosen = StartOptions()
+        if isinstance(workflow, BoundWorkflow):
+            bound = cast("BoundWorkflow[..., Any]", workflow)
+            workflow, chosen = bound.definition, bound.options
+        if isinstance(workflow, str):
+            definition = self.registry.workflow(workflow)
+        elif isinstance(workflow, WorkflowDefinition):
+            definition = cast("WorkflowDefinition[Any, Any]", workflow)
+            self.registry.add(definition)
+        else:
+            raise UsageError(f"{verb} needs a workflow, not {workflow!r}; decorate the function with @workflow")
+        return definition, chosen.using(options, verb).over(definition.declared)
+
+    async def _start(
+        self,
+        definition: WorkflowDefinition[Any, Any],
+        input: bytes,
+        options: StartOptions,
+        messages: tuple[Outgoing, ...],
+    ) -> RunHandle[Any]:
+        engine = self.engine
+        new = self._new_run(definition, input, options)
+        executor = engine.executor
+        if new.start_at is None and not engine.claimer.backlog and executor.room() > 0 and self._serves(new.namespace):
+            future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+            executor.start(definition, new, messages, lambda answer: _set(future, answer))
+            answer = await asyncio.shield(future)
+        else:
+            answer = await engine.committer.ask(Create(run=new, messages=messages))
+            engine.claimer.kick()
+        check_stored(answer)
+        if messages:
+            engine.claimer.kick()
+        key = (
+            answer.key
+            if isinstance(answer, Applied | Moved)
+            else answer.run.key
+            if isinstance(answer, Exists)
+            else None
+        )
+        if key is not None and messages:
+            engine.executor.nudge(key.incarnation)
+        return RunHandle(engine, new.id, definition, key)
+
+    def _serves(self, namespace: str) -> bool:
+        return self.settings.namespace is None or self.settings.namespace == namespace
+
+    def _new_run(self, definition: WorkflowDefinition[Any, Any], input: bytes, options: StartOptions) -> NewRun:
+        start_at = options.start_at
+        if options.delay is not None:
+            start_at = self.engine.store.now() + options.delay
+        return NewRun(
+            id=options.id or secrets.token_hex(16),
+            workflow=definition.name,
+            version=definition.version,
+            input=input,
+            seed=secrets.randbits(62),
+            namespace=options.namespace or self.settings.namespace or DEFAULT_NAMESPACE,
+            priority=options.priority,
+            tags=options.tags,
+            attributes=options.attributes,
+            origin=options.origin,
+            start_at=start_at,
+            timeout=options.timeout,
+        )
+
+
+def parse_url(url: str) -> tuple[str, str, dict[str, str]]:
+    """Kind, path and options of a store's URL. Raises `UsageError` saying what a URL looks like."""
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query))
+    if parts.scheme == "memory":
+        return "memory", "", options
+    if parts.scheme == "sqlite" and not parts.netloc and len(parts.path) > 1:
+        unknown = options.keys() - {"synchronous"}
+        if unknown:
+            raise UsageError(f"the store URL {url!r} has an unknown option {min(unknown)!r}; there is synchronous")
+        return "sqlite", unquote(parts.path[1:]), options
+    raise UsageError(
+        f"{url!r} is no store URL; write sqlite:///orders.db (a path below this folder), sqlite:////var/lib/orders.db (an "
+        "absolute one) or memory://"
+    )
+
+
+def open_store(url: str, clock: Clock) -> Store:
+    """The store of a URL, not opened yet."""
+    kind, path, options = parse_url(url)
+    if kind == "memory":
+        from perdure.stores.memory import MemoryStore
+
+        return MemoryStore(clock)
+    from perdure.stores.sqlite import SqliteStore
+
+    return SqliteStore(path, clock=clock, synchronous=options.get("synchronous", "FULL").upper())
+
+
+def _settings(given: Mapping[str, Any]) -> Settings:
+    unknown = given.keys() - set(Settings.__struct_fields__)
+    if unknown:
+        known = ", ".join(Settings.__struct_fields__)
+        raise UsageError(f"Perdure(...) has no option {min(unknown)!r}; there are url, include, {known}")
+    changed = dict(given)
+    for name in _DURATIONS:
+        if name in changed:
+            changed[name] = micros(cast("float | timedelta", changed[name]), name)
+    return Settings(**changed)
+
+
+def _set(future: asyncio.Future[Answer], answer: Answer) -> None:
+    if not future.done():
+        future.set_result(answer)
+
+
+__all__ = ["Perdure", "open_store", "parse_url"]

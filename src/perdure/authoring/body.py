@@ -1,0 +1,26 @@
+"""A workflow definition as the core runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from perdure.authoring.context import Context
+from perdure.authoring.registry import Registry
+from perdure.authoring.workflow import WorkflowDefinition
+from perdure.core.instance import Instance
+
+
+class WorkflowBody:
+    """`perdure.core.turn.Body` of one definition in one registry."""
+
+    def __init__(self, definition: WorkflowDefinition[Any, Any], registry: Registry) -> None:
+        self._definition = definition
+        self._registry = registry
+        self.encode_result: Callable[[Any], bytes] = definition.signature.encode_result
+
+    def start(self, instance: Instance) -> Coroutine[Any, Any, Any]:
+        """The body's coroutine, begun on the run's stored input."""
+        context = Context(instance, self._registry, self._definition)
+        instance.context = context
+        return self._definition.call(context, instance.run.input)

@@ -1,0 +1,122 @@
+"""Group commit: writes that become ready while a commit is in flight share the next one.
+
+A lost connection is retried with back-off until the store answers; a write whose answer was lost is asked again, and counts as
+applied if the run stands exactly as the write would have left it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from perdure.model.commit import Answer, Applied, Create, Exists, Fenced, TurnCommit, Write
+from perdure.model.errors import StoreUnavailable
+from perdure.ports.clock import Clock
+from perdure.ports.store import Store
+
+log = logging.getLogger("perdure.engine")
+
+_FIRST_PAUSE = 50_000
+_LONGEST_PAUSE = 5_000_000
+
+#: Called on the loop with the argument given at `submit` and the write's answer.
+Done = Callable[[Any, Answer], None]
+
+
+class Committer:
+    """One at work for an engine. Event loop only."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._queue: list[tuple[Write, Done, Any]] = []
+        self._busy = False
+        self._task: asyncio.Task[None] | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.commits = 0
+
+    def submit(self, write: Write, done: Done, argument: Any = None) -> None:
+        """Have `write` applied soon, then call `done(argument, answer)`."""
+        self._queue.append((write, done, argument))
+        if not self._busy:
+            self._busy = True
+            self._idle.clear()
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    async def ask(self, write: Write) -> Answer:
+        """Have `write` applied and wait for its answer. Giving up the wait does not take the write back."""
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.submit(write, _set, future)
+        return await asyncio.shield(future)
+
+    async def idle(self) -> None:
+        """Wait until nothing is queued or in flight."""
+        await self._idle.wait()
+
+    def _flush(self) -> None:
+        batch, self._queue = self._queue, []
+        self._task = asyncio.get_running_loop().create_task(self._commit(batch))
+
+    async def _commit(self, batch: list[tuple[Write, Done, Any]]) -> None:
+        writes = [item[0] for item in batch]
+        answers = await self._write(writes)
+        self.commits += 1
+        for (_, done, argument), answer in zip(batch, answers, strict=True):
+            try:
+                done(argument, answer)
+            except Exception:
+                log.exception(
+                    "perdure: handling the answer %r failed; this is a fault in Perdure", type(answer).__name__
+                )
+        if self._queue:
+            asyncio.get_running_loop().call_soon(self._flush)
+        else:
+            self._busy = False
+            self._idle.set()
+
+    async def _write(self, writes: list[Write]) -> list[Answer]:
+        try:
+            return list(await self._store.write(writes))
+        except StoreUnavailable as error:
+            log.warning("perdure: the store cannot be reached, trying again: %s", error)
+        pause = _FIRST_PAUSE
+        while True:
+            await sleep_until(self._clock, self._clock.now() + pause)
+            try:
+                answers = await self._store.write(writes)
+            except StoreUnavailable:
+                pause = min(pause * 2, _LONGEST_PAUSE)
+                continue
+            return [_known(write, answer) for write, answer in zip(writes, answers, strict=True)]
+
+
+async def sleep_until(clock: Clock, when: int) -> None:
+    """Wait until the clock says `when`."""
+    event = asyncio.Event()
+    alarm = clock.call_at(when, event.set)
+    try:
+        await event.wait()
+    finally:
+        alarm.cancel()
+
+
+def _known(write: Write, answer: Answer) -> Answer:
+    """The answer to a write that was asked again: it may have been applied the first time."""
+    if isinstance(write, TurnCommit) and isinstance(answer, Fenced) and answer.run is not None:
+        run = answer.run
+        if (run.epoch, run.n) == (
+            write.epoch,
+            write.n + len(write.entries),
+        ) and run.incarnation == write.run.incarnation:
+            return Applied(run.key)
+    if isinstance(write, Create) and isinstance(answer, Exists) and answer.run.seed == write.run.seed:
+        return Applied(answer.run.key)
+    return answer
+
+
+def _set(future: asyncio.Future[Answer], answer: Answer) -> None:
+    if not future.done():
+        future.set_result(answer)

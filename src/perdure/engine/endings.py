@@ -1,0 +1,80 @@
+"""Waiting for runs: whoever wants a run's end is told here, once, after it is durable.
+
+Ends that happen in this process are announced at once and kept for a while, so that `start` and `result` in one process need no
+read. Ends that happen elsewhere are found by looking at the store again when it may have changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+
+from msgspec import Struct
+
+from perdure.model.run import RunKey, Status
+
+_REMEMBERED = 1000
+_REMEMBERED_BYTES = 64 * 1024
+
+
+class Ending(Struct, frozen=True, gc=False):
+    """How a run ended."""
+
+    status: Status
+    output: bytes | None
+    error: bytes | None
+    continued_to: str | None = None
+
+
+class Endings:
+    """Event loop only."""
+
+    def __init__(self) -> None:
+        self._recent: OrderedDict[int, Ending] = OrderedDict()
+        self._waiters: dict[int, list[asyncio.Future[Ending | None]]] = {}
+
+    def ended(self, key: RunKey, ending: Ending) -> None:
+        """A run ended here."""
+        for future in self._waiters.pop(key.incarnation, ()):
+            if not future.done():
+                future.set_result(ending)
+        if len(ending.output or b"") + len(ending.error or b"") <= _REMEMBERED_BYTES:
+            self._recent[key.incarnation] = ending
+            if len(self._recent) > _REMEMBERED:
+                self._recent.popitem(last=False)
+
+    def touched(self, key: RunKey) -> None:
+        """A run came to rest or was revived here: whoever waits shall look again."""
+        self._recent.pop(key.incarnation, None)
+        for future in self._waiters.pop(key.incarnation, ()):
+            if not future.done():
+                future.set_result(None)
+
+    def changed(self) -> None:
+        """The store may have changed elsewhere: all who wait shall look again."""
+        waiters, self._waiters = self._waiters, {}
+        for line in waiters.values():
+            for future in line:
+                if not future.done():
+                    future.set_result(None)
+
+    def recent(self, incarnation: int) -> Ending | None:
+        """The end of a run that ended here lately."""
+        return self._recent.get(incarnation)
+
+    def waiting(self) -> bool:
+        return bool(self._waiters)
+
+    def listen(self, incarnation: int) -> asyncio.Future[Ending | None]:
+        """A future of the run's end; None means: look at the store again. Listen first, then look. Cancel when done."""
+        future: asyncio.Future[Ending | None] = asyncio.get_running_loop().create_future()
+        self._waiters.setdefault(incarnation, []).append(future)
+        future.add_done_callback(lambda done: self._forget(incarnation, done))
+        return future
+
+    def _forget(self, incarnation: int, future: asyncio.Future[Ending | None]) -> None:
+        line = self._waiters.get(incarnation)
+        if line is not None and future in line:
+            line.remove(future)
+            if not line:
+                del self._waiters[incarnation]

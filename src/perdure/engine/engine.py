@@ -1,0 +1,95 @@
+"""The engine: an executor and its background loops, started and stopped as one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from perdure.authoring.registry import Registry
+from perdure.engine.committer import Committer
+from perdure.engine.executor import Executor
+from perdure.engine.services.auditor import Auditor
+from perdure.engine.services.claimer import Claimer
+from perdure.engine.services.renewal import Renewal
+from perdure.engine.services.watchdog import Watchdog
+from perdure.engine.services.watcher import Watcher
+from perdure.engine.settings import Settings
+from perdure.model.errors import StoreError
+from perdure.ports.clock import Clock
+from perdure.ports.store import Store
+
+log = logging.getLogger("perdure.engine")
+
+
+class Engine:
+    """One process's share of the work on one store. With `consume` False it only talks to the store: a client."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        registry: Registry,
+        settings: Settings,
+        *,
+        owner: str,
+        chance: Callable[[], float],
+        monotonic: Callable[[], float],
+        consume: bool,
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        self.registry = registry
+        self.settings = settings
+        self.consume = consume
+        self.committer = Committer(store, clock)
+        self.executor = Executor(store, clock, registry, self.committer, settings, owner, chance)
+        self.watcher = Watcher(store, clock, self.executor.endings, settings)
+        self.claimer = Claimer(store, clock, registry, self.executor, settings)
+        self.auditor = Auditor(store, clock, settings, self.claimer.kick)
+        watchdog = Watchdog(settings, monotonic, self.executor)
+        self._threads = (watchdog, Renewal(store, self.executor, watchdog, settings))
+
+    async def start(self) -> None:
+        """Begin to work. The store is open."""
+        self.watcher.start()
+        if not self.consume:
+            self.executor.draining = True
+            return
+        for service in (*self._threads, self.claimer, self.auditor):
+            service.start()
+        self.watcher.subscribe(self.claimer.kick)
+        await self.serve()
+
+    async def serve(self) -> None:
+        """Something was registered: runs that are blocked on other code of it are due now."""
+        if self.consume and self.registry.serves():
+            await self.store.unblock(self.registry.serves())
+            self.claimer.kick()
+
+    async def stop(self) -> None:
+        """Stop claiming, finish or park what runs, keep renewing until the last turn is in; past the deadline, release.
+
+        Nothing that was committed is lost either way: what is released goes on elsewhere, or here after the next start.
+        """
+        self.executor.draining = True
+        if self.consume:
+            await self.claimer.stop()
+            await self.auditor.stop()
+        try:
+            async with asyncio.timeout(self.settings.drain):
+                await self.executor.settled()
+        except TimeoutError:
+            log.warning(
+                "perdure: %d runs did not come to rest within %g s; they are given back and go on elsewhere or later",
+                len(self.executor.held),
+                self.settings.drain,
+            )
+        try:
+            await self.executor.stop()
+        except StoreError as error:
+            log.warning("perdure: could not give back the runs held here; their leases will run out: %s", error)
+        if self.consume:
+            for service in reversed(self._threads):
+                await service.stop()
+        await self.watcher.stop()

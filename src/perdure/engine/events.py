@@ -1,0 +1,72 @@
+"""Lifecycle events: what happened, told after it became durable, in this process, to whoever subscribed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+log = logging.getLogger("perdure.engine")
+
+
+class Lifecycle(Struct, frozen=True):
+    """Something that happened to a run or one of its steps.
+
+    `kind`: `run.started`, `run.suspended`, `run.blocked`, `run.completed`, `run.failed` (also for cancelled, timed out and
+    dead runs: see `status`), `step.started`, `step.completed`, `step.failed`, `step.retrying`.
+    """
+
+    kind: str
+    run_id: str
+    incarnation: int
+    workflow: str
+    version: str
+    namespace: str
+    #: Microseconds, the store's clock.
+    at: int
+    #: Of runs.
+    status: str | None = None
+    #: Of steps.
+    step: str | None = None
+    seq: int | None = None
+    attempt: int | None = None
+    error: str | None = None
+
+
+Listener = Callable[[Lifecycle], None]
+
+
+class Events:
+    """The subscribers of one engine. Event loop only."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Listener] = []
+
+    @property
+    def wanted(self) -> bool:
+        """False if nobody listens: then no event need be made."""
+        return bool(self._listeners)
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` with every event, on the loop; returns the unsubscriber. What it raises is logged and ignored."""
+        self._listeners.append(listener)
+
+        def unsubscribe() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return unsubscribe
+
+    def emit(self, event: Lifecycle) -> None:
+        for listener in list(self._listeners):
+            call(listener, event)
+
+
+def call(listener: Callable[[Any], Any], argument: Any) -> None:
+    """Call a user's listener; what it raises is its own business."""
+    try:
+        listener(argument)
+    except Exception:
+        log.exception("perdure: a subscriber raised")

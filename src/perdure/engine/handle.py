@@ -1,0 +1,278 @@
+"""A handle on one run: what a caller can do with it from anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any, Generic, NoReturn, TypeVar
+
+from perdure.authoring.workflow import WorkflowDefinition
+from perdure.engine.endings import Ending
+from perdure.engine.engine import Engine
+from perdure.model import values
+from perdure.model.commit import Cancel, Changed, Delete, Ended, Missing, Requeue, Send
+from perdure.model.endings import cancelled_failure
+from perdure.model.errors import (
+    RunCancelled,
+    RunDead,
+    RunEnded,
+    RunFailed,
+    RunNotFound,
+    RunTimedOut,
+    RunUnsuccessful,
+    UsageError,
+)
+from perdure.model.failure import decode_failure, encode_failure, restore
+from perdure.model.history import Entry
+from perdure.model.ids import check_name
+from perdure.model.messages import MessageKind, Outgoing
+from perdure.model.run import SETTLED, TERMINAL, Run, RunKey, Status
+from perdure.model.steps import Step, fold
+
+R = TypeVar("R")
+log = logging.getLogger("perdure.engine")
+
+
+class RunHandle(Generic[R]):
+    """A run by its id. Made by `app.start` and `app.get_run`; any number may exist of one run, in any process."""
+
+    __slots__ = ("_engine", "_key", "_workflow", "id")
+
+    def __init__(
+        self, engine: Engine, run_id: str, workflow: WorkflowDefinition[..., R] | None, key: RunKey | None = None
+    ) -> None:
+        #: The run's id.
+        self.id = run_id
+        self._engine = engine
+        self._workflow = workflow
+        self._key = key
+
+    def __repr__(self) -> str:
+        return f"<run {self.id!r}>"
+
+    # -- waiting ------------------------------------------------------------------------------------------------------
+
+    async def result(self, *, timeout: float | None = None) -> R:
+        """Wait for the run's end (of the whole chain, if it continues as new) and return what it returned.
+
+        Raises `RunFailed`, `RunCancelled`, `RunTimedOut` or `RunDead`; `RunNotFound`; `TimeoutError` after `timeout` seconds.
+        Giving up the wait, by timeout or cancellation, never touches the run.
+        """
+        async with asyncio.timeout(timeout):
+            key, ending = await self._end()
+        if ending.status is not Status.COMPLETED:
+            _raise(key.id, ending)
+        if ending.output is None:
+            return None  # type: ignore[return-value]
+        if self._workflow is not None:
+            return self._workflow.signature.decode_result(ending.output)
+        result: R = values.decode(ending.output, what=f"the result of run {key.id!r}")
+        return result
+
+    async def wait(self, *, timeout: float | None = None) -> Status:
+        """Wait until the run is settled: ended, or waiting for the world (suspended or blocked). Returns how it stands."""
+        async with asyncio.timeout(timeout):
+            while True:
+                run, change = await self._look(await self._identify())
+                try:
+                    if run.status in SETTLED and not (run.status is Status.SUSPENDED and self._due(run)):
+                        return run.status
+                    await change
+                finally:
+                    change.cancel()
+
+    async def status(self) -> Status:
+        """How the run stands now."""
+        return (await self.info()).status
+
+    async def info(self) -> Run:
+        """The run as the store has it now."""
+        run = await self._engine.store.get(self.id)
+        if run is None or (self._key is not None and run.incarnation != self._key.incarnation):
+            raise RunNotFound(f"there is no run {self.id!r}" + (" any more" if self._key else ""))
+        self._key = run.key
+        return run
+
+    # -- acting -------------------------------------------------------------------------------------------------------
+
+    async def signal(self, name: str, payload: Any = None, *, id: str | None = None) -> None:
+        """Send a signal. Returns once it is durable; it is kept until the run waits for it.
+
+        The same `id` again is delivered once. Raises `RunNotFound`, `RunEnded`, `InvalidValue`.
+        """
+        message = outgoing_signal(name, payload, run_id=self.id, dedup=id)
+        await send(self._engine, message)
+
+    async def cancel(self, reason: str = "cancelled") -> Status:
+        """Stop the run and everything below it, for good: its body never runs again. Returns how it stands then."""
+        error = encode_failure(cancelled_failure(reason))
+        incarnation = None if self._key is None else self._key.incarnation
+        answer = await self._engine.committer.ask(Cancel(self.id, error, incarnation))
+        if isinstance(answer, Changed):
+            self._engine.executor.changed(answer.runs)
+            return Status.CANCELLED
+        return self._standing(answer).status
+
+    async def requeue(self) -> Status:
+        """Revive a failed or dead run: what failed last is tried afresh. Any other run is left as it is."""
+        answer = await self._engine.committer.ask(Requeue(self.id))
+        if isinstance(answer, Changed):
+            for run in answer.runs:
+                self._engine.executor.endings.touched(run.key)
+            self._engine.claimer.kick()
+            return Status.PENDING
+        return (await self.info()).status
+
+    async def delete(self) -> int:
+        """Remove the run and everything below it, without a trace. Live ones are cancelled first. Returns how many."""
+        answer = await self._engine.committer.ask(Delete(self.id, encode_failure(cancelled_failure("deleted"))))
+        if isinstance(answer, Changed):
+            self._engine.executor.changed(answer.runs)
+            return len(answer.runs)
+        return 0
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    async def value(self, key: str, type: Any = Any, *, default: Any = None) -> Any:
+        """The newest value that the body published under `key` with `ctx.set_value`; `default` if there is none."""
+        check_name(key, "a value's key")
+        run = await self.info()
+        data = await self._engine.store.value(run.incarnation, key)
+        return default if data is None else values.decode(data, type, what=f"value {key!r} of run {self.id!r}")
+
+    async def history(self) -> Sequence[Entry]:
+        """The run's history, oldest first."""
+        run = await self.info()
+        return (await self._engine.store.history([run.incarnation]))[run.incarnation]
+
+    async def steps(self) -> Sequence[Step]:
+        """The history folded into one row for each operation, in the order in which they were issued."""
+        return fold(await self.history())
+
+    # -- how it waits -------------------------------------------------------------------------------------------------
+
+    async def _identify(self) -> RunKey:
+        return self._key or (await self.info()).key
+
+    async def _end(self) -> tuple[RunKey, Ending]:
+        key = await self._identify()
+        warned = False
+        while True:
+            ending = await self._ending(key, warned)
+            if ending is None:
+                warned = True
+            elif ending.continued_to is None:
+                return key, ending
+            else:
+                run = await self._engine.store.get(ending.continued_to)
+                if run is None:
+                    raise RunNotFound(f"run {key.id!r} continued as {ending.continued_to!r}, which was deleted")
+                key = run.key
+
+    async def _ending(self, key: RunKey, warned: bool) -> Ending | None:
+        """The end of this link; None after a change that was not its end."""
+        executor = self._engine.executor
+        known = executor.endings.recent(key.incarnation)
+        if known is not None:
+            return known
+        if key.incarnation in executor.held:
+            change = executor.endings.listen(key.incarnation)
+            try:
+                return await change
+            finally:
+                change.cancel()
+        run, change = await self._look(key)
+        try:
+            if run.status in TERMINAL:
+                return Ending(run.status, run.output, run.error, run.continued_to)
+            if run.status is Status.BLOCKED and not warned:
+                reason = decode_failure(run.error or b"").message
+                log.warning("perdure: run %r is blocked, waiting on until it can go on: %s", key.id, reason)
+            return await change
+        finally:
+            change.cancel()
+
+    async def _look(self, key: RunKey) -> tuple[Run, asyncio.Future[Ending | None]]:
+        """The run now, and a future of its next change (listened to before the look, so that none is missed)."""
+        change = self._engine.executor.endings.listen(key.incarnation)
+        try:
+            run = await self._engine.store.get(key.id)
+            if run is None or run.incarnation != key.incarnation:
+                raise RunNotFound(f"there is no run {key.id!r} any more; it was deleted")
+        except BaseException:
+            change.cancel()
+            raise
+        return run, change
+
+    def _due(self, run: Run) -> bool:
+        """True if a suspended run is about to go on: a message or timer woke it already."""
+        return run.wake_at is not None and run.wake_at <= self._engine.store.now()
+
+    def _standing(self, answer: object) -> Run:
+        if isinstance(answer, Ended):
+            return answer.run
+        raise RunNotFound(f"there is no run {self.id!r}")
+
+
+def outgoing_signal(
+    name: str,
+    payload: Any,
+    *,
+    run_id: str | None = None,
+    token: str | None = None,
+    dedup: str | None = None,
+    namespace: str = "default",
+) -> Outgoing:
+    """A signal on its way. Raises `InvalidId` and `InvalidValue`."""
+    if token is None:
+        check_name(name, "a signal's name")
+    else:
+        check_name(token, "a token")
+    if dedup is not None:
+        check_name(dedup, "a signal's id")
+    where = f"token {token!r}" if token is not None else f"signal {name!r} to run {run_id!r}"
+    data = values.encode(payload, what=f"the payload of {where}")
+    return Outgoing(
+        kind=MessageKind.SIGNAL, run_id=run_id, name=name, token=token, payload=data, dedup=dedup, namespace=namespace
+    )
+
+
+async def send(engine: Engine, message: Outgoing) -> None:
+    """Have a message accepted durably, and whoever it wakes here woken. Raises `RunNotFound` and `RunEnded`."""
+    answer = await engine.committer.ask(Send(message))
+    if isinstance(answer, Missing):
+        raise RunNotFound(f"there is no run {message.run_id!r} to send {message.name!r} to")
+    if isinstance(answer, Ended):
+        raise RunEnded(f"run {answer.run.id!r} has ended ({answer.run.status}); {message.name!r} was not delivered")
+    check_stored(answer)
+    key = getattr(answer, "key", None)
+    if key is not None:
+        engine.executor.nudge(key.incarnation)
+    elif message.token is not None:
+        engine.executor.nudge_token(message.token)
+    engine.claimer.kick()
+
+
+def check_stored(answer: object) -> None:
+    """Raise `UsageError` for what the store could not take."""
+    reason = getattr(answer, "reason", None)
+    if reason is not None:
+        raise UsageError(f"the store cannot take this: {reason}; nothing was written")
+
+
+_RAISED: dict[str | None, type[RunUnsuccessful]] = {
+    "execution_timeout": RunTimedOut,
+    "max_recovery_attempts": RunDead,
+}
+
+
+def _raise(run_id: str, ending: Ending) -> NoReturn:
+    failure = decode_failure(ending.error or b"")
+    if ending.status is Status.FAILED:
+        raise RunFailed(f"run {run_id!r} failed: {failure.message}", run_id=run_id) from restore(failure)
+    kind = _RAISED.get(failure.code, RunDead if ending.status is Status.DEAD else RunCancelled)
+    raise kind(f"run {run_id!r}: {failure.message}", run_id=run_id)
+
+
+__all__ = ["RunHandle", "check_stored", "outgoing_signal", "send"]

@@ -1,0 +1,86 @@
+"""A run that this process holds: its instance in memory, what has arrived for it, and what runs for it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from perdure.authoring.workflow import WorkflowDefinition
+from perdure.core.instance import Instance
+from perdure.core.settle import Standing
+from perdure.core.turn import Arrival, Turn
+from perdure.model.commit import TurnCommit
+from perdure.model.history import Entry
+from perdure.model.run import RunKey
+from perdure.ports.clock import Alarm
+
+
+class Stoppable(Protocol):
+    """A step in flight."""
+
+    def cancel(self) -> object: ...
+
+
+class Held:
+    """Mutable, event loop only. At most one commit of a run is in flight; what arrives meanwhile goes into the next turn."""
+
+    __slots__ = (
+        "alarm",
+        "arrivals",
+        "attempts",
+        "commit",
+        "deadline",
+        "definition",
+        "epoch",
+        "gone",
+        "instance",
+        "key",
+        "n",
+        "scheduled",
+        "taken",
+        "tasks",
+        "turn",
+    )
+
+    def __init__(
+        self,
+        key: RunKey,
+        definition: WorkflowDefinition[Any, Any],
+        instance: Instance,
+        epoch: int,
+        n: int,
+        deadline: int | None,
+    ) -> None:
+        self.key = key
+        self.definition = definition
+        self.instance = instance
+        self.epoch = epoch
+        self.n = n
+        self.deadline = deadline
+        #: Results and messages for the next turn, and what there is to record about steps' attempts.
+        self.arrivals: list[Arrival] = []
+        self.attempts: list[Entry] = []
+        #: The commit in flight, its turn, and the arrivals that went into it.
+        self.commit: TurnCommit | None = None
+        self.turn: Turn | None = None
+        self.taken: list[Arrival] = []
+        #: True while a drive is queued on the loop.
+        self.scheduled = False
+        #: True once the run is not ours any more: whatever still comes for it is dropped.
+        self.gone = False
+        #: Steps in flight, by position.
+        self.tasks: dict[int, Stoppable] = {}
+        self.alarm: Alarm | None = None
+
+    def standing(self, owner: str, block: bool) -> Standing:
+        """What the next commit is fenced and bounded by."""
+        return Standing(self.key, owner, self.epoch, self.n, self.deadline, self.definition.fingerprint, block)
+
+    def let_go(self) -> None:
+        """Stop everything that runs for it here."""
+        self.gone = True
+        if self.alarm is not None:
+            self.alarm.cancel()
+            self.alarm = None
+        for task in self.tasks.values():
+            task.cancel()
+        self.tasks.clear()

@@ -1,0 +1,125 @@
+"""Claiming: whenever runs may be due and there is room, take some. This one loop is the whole scheduler.
+
+It looks when told that something became due here, when the earliest wake time it knows has come, when the store may have
+changed elsewhere, and every poll interval in any case: the store is the truth, the rest only saves time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from perdure.authoring.registry import Registry
+from perdure.engine.executor import Executor
+from perdure.engine.settings import Settings
+from perdure.model.errors import StoreError
+from perdure.model.run import FORMAT
+from perdure.ports.clock import Alarm, Clock
+from perdure.ports.store import ClaimRequest, Store
+
+log = logging.getLogger("perdure.engine")
+
+_BATCH = 200
+
+
+class Claimer:
+    """Event loop only."""
+
+    def __init__(self, store: Store, clock: Clock, registry: Registry, executor: Executor, settings: Settings) -> None:
+        self._store = store
+        self._clock = clock
+        self._registry = registry
+        self._executor = executor
+        self._settings = settings
+        self._wake = asyncio.Event()
+        self._alarm: Alarm | None = None
+        self._alarm_at = 0
+        self._task: asyncio.Task[None] | None = None
+        #: True while there may be more due runs than there is room for: new runs then queue up behind them.
+        self.backlog = False
+
+    def start(self) -> None:
+        self._wake.set()
+        self._executor.on_room = self._room
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        """Claim nothing more. What was just claimed is still taken."""
+        if self._task is not None:
+            task, self._task = self._task, None
+            self._wake.set()
+            await task
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._executor.on_room = lambda wake_at: None
+
+    def kick(self) -> None:
+        """Something may be due."""
+        self._wake.set()
+
+    def _room(self, wake_at: int | None) -> None:
+        if self.backlog:
+            self._wake.set()
+        if wake_at is None:
+            return
+        if wake_at <= self._clock.now():
+            self._wake.set()
+        else:
+            self._arm(wake_at)
+
+    def _arm(self, when: int) -> None:
+        """See that somebody looks at `when`."""
+        if self._alarm is not None and self._alarm_at <= when:
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_at = when
+        self._alarm = self._clock.call_at(when, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self._wake.set()
+
+    async def _run(self) -> None:
+        while self._task is not None:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self._look()
+            except StoreError as error:
+                log.warning("perdure: cannot look for due runs, trying again: %s", error)
+            except Exception:
+                # One odd row must not end the loop that everything else lives from (FAULTS F10).
+                log.exception("perdure: looking for due runs failed, trying again; this is a fault in Perdure")
+            self._arm(self._clock.now() + self._settings.poll)
+
+    async def _look(self) -> None:
+        while self._task is not None:
+            limit = min(self._executor.room(), _BATCH)
+            if limit == 0:
+                self.backlog = True
+                return
+            request = self.request(limit)
+            if not request.serves:
+                return
+            claimed = await self._store.claim(request)
+            self.backlog = len(claimed) == limit
+            if claimed:
+                await self._executor.take(claimed)
+            if not self.backlog:
+                next_wake = await self._store.next_wake(request)
+                if next_wake is not None:
+                    self._arm(next_wake)
+                return
+
+    def request(self, limit: int) -> ClaimRequest:
+        """What this process can run."""
+        namespace = self._settings.namespace
+        return ClaimRequest(
+            owner=self._executor.owner,
+            namespaces=None if namespace is None else (namespace,),
+            serves=self._registry.serves(),
+            limit=limit,
+            lease=self._settings.lease,
+            format=FORMAT,
+        )

@@ -1,0 +1,81 @@
+"""Watching the event loop from a thread: what blocks it is logged with its stack, once a time it happens."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+
+from perdure.engine.executor import Executor
+from perdure.engine.settings import Settings
+
+log = logging.getLogger("perdure.engine")
+
+_INTERVAL = 0.25
+
+
+class Watchdog:
+    """`start` and `stop` on the event loop, `dead` and `blocking` from any thread."""
+
+    def __init__(self, settings: Settings, monotonic: Callable[[], float], executor: Executor) -> None:
+        self._settings = settings
+        self._monotonic = monotonic
+        self._stop = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_thread = 0
+        self._ticked = 0.0
+        self._asked = False
+        self._reported = False
+        self._executor = executor
+        #: The incarnation of the run whose turn or step had the loop when it was found dead.
+        self.blocking: int | None = None
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
+        self._ticked = self._monotonic()
+        threading.Thread(target=self._run, name="perdure-watchdog", daemon=True).start()
+
+    async def stop(self) -> None:
+        self._stop.set()
+
+    def dead(self) -> bool:
+        """True if the loop has not ticked for so long that its leases must go."""
+        dead = self._monotonic() - self._ticked > self._settings.dead_loop
+        if dead and self.blocking is None:
+            assert self._loop is not None
+            self.blocking = self._executor.running_on(self._loop)
+        return dead
+
+    def _run(self) -> None:
+        while not self._stop.wait(_INTERVAL):
+            if not self._asked:
+                self._asked = True
+                try:
+                    assert self._loop is not None
+                    self._loop.call_soon_threadsafe(self._tick)
+                except RuntimeError:
+                    return  # the loop is closed
+            silent = self._monotonic() - self._ticked
+            if silent > self._settings.slow_loop and not self._reported:
+                self._reported = True
+                self._report(silent)
+
+    def _tick(self) -> None:
+        self._ticked = self._monotonic()
+        self._asked = False
+        self._reported = False
+        self.blocking = None
+
+    def _report(self, silent: float) -> None:
+        frame = sys._current_frames().get(self._loop_thread)
+        stack = "".join(traceback.format_stack(frame)) if frame is not None else "(its thread is gone)"
+        log.warning(
+            "perdure: the event loop has been blocked for %.1f s; nothing else runs meanwhile. Make the function that blocks it a "
+            "sync step (it then runs in a thread) or await what it waits for. It is here:\n%s",
+            silent,
+            stack,
+        )

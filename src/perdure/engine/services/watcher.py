@@ -1,0 +1,66 @@
+"""Telling whoever waits in this process that the store may have changed elsewhere: at the store's hints, and every poll interval
+while somebody waits, in case the hints are lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from perdure.engine.endings import Endings
+from perdure.engine.settings import Settings
+from perdure.ports.clock import Alarm, Clock
+from perdure.ports.store import Store
+
+
+class Watcher:
+    """`start`, `stop` and `subscribe` on the event loop."""
+
+    def __init__(self, store: Store, clock: Clock, endings: Endings, settings: Settings) -> None:
+        self._store = store
+        self._clock = clock
+        self._endings = endings
+        self._poll = settings.poll
+        self._listeners: list[Callable[[], None]] = [endings.changed]
+        self._unsubscribe: Callable[[], None] | None = None
+        self._alarm: Alarm | None = None
+        self._told = False
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+
+        def changed() -> None:
+            # Any thread. Several hints before the loop gets to it are one.
+            if not self._told:
+                self._told = True
+                try:
+                    loop.call_soon_threadsafe(self._changed)
+                except RuntimeError:
+                    pass  # the loop is closed: nobody waits any more
+
+        self._unsubscribe = self._store.on_change(changed)
+        self._arm()
+
+    async def stop(self) -> None:
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Call `listener` too. It must be quick."""
+        self._listeners.append(listener)
+
+    def _changed(self) -> None:
+        self._told = False
+        for listener in self._listeners:
+            listener()
+
+    def _arm(self) -> None:
+        self._alarm = self._clock.call_at(self._clock.now() + self._poll, self._ring)
+
+    def _ring(self) -> None:
+        if self._endings.waiting():
+            self._endings.changed()
+        self._arm()

@@ -1,0 +1,71 @@
+"""What the executor tells the world after a commit: lifecycle events. (Ends go through `endings`.)"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from perdure.core.operation import Operation
+from perdure.engine.events import Events, Lifecycle, call
+from perdure.engine.held import Held
+from perdure.model.commit import TurnCommit
+from perdure.model.failure import decode_failure
+from perdure.model.history import Event, Op
+from perdure.model.run import Status
+
+_KINDS = {
+    Status.SUSPENDED: "run.suspended",
+    Status.BLOCKED: "run.blocked",
+    Status.COMPLETED: "run.completed",
+    Status.FAILED: "run.failed",
+    Status.CANCELLED: "run.failed",
+    Status.DEAD: "run.failed",
+}
+
+
+_STEPS = frozenset({Op.STEP, Op.LOCAL})
+_STEP_KINDS = {
+    Event.RESOLVED: "step.completed",
+    Event.FAILED: "step.failed",
+    Event.ATTEMPT_FAILED: "step.retrying",
+}
+
+
+class Telling:
+    """Makes events only if somebody wants them. Event loop only."""
+
+    def __init__(self, events: Events, now: Callable[[], int]) -> None:
+        self._events = events
+        self._now = now
+        #: Called with the id of every run that was given up as dead.
+        self.on_dead: list[Callable[[str], None]] = []
+
+    def turn(self, held: Held, commit: TurnCommit) -> None:
+        """A turn became durable."""
+        if commit.status is Status.DEAD:
+            for listener in list(self.on_dead):
+                call(listener, held.key.id)
+        if not self._events.wanted:
+            return
+        if commit.started_at is not None:
+            self._events.emit(self._event("run.started", held))
+        for entry in commit.entries:
+            if entry.op in _STEPS and (kind := _STEP_KINDS.get(entry.event)):
+                error = None if entry.event is Event.RESOLVED else decode_failure(entry.payload or b"").message
+                self._events.emit(self._event(kind, held, step=entry.name, seq=entry.seq, error=error))
+        if kind := _KINDS.get(commit.status):
+            error = None if commit.error is None else decode_failure(commit.error).message
+            self._events.emit(self._event(kind, held, status=str(commit.status), error=error))
+
+    def step_started(self, held: Held, operation: Operation) -> None:
+        """An attempt begins."""
+        if self._events.wanted:
+            attempt = operation.attempts + 1
+            self._events.emit(
+                self._event("step.started", held, step=operation.name, seq=operation.seq, attempt=attempt)
+            )
+
+    def _event(self, kind: str, held: Held, **facts: object) -> Lifecycle:
+        run = held.instance.run
+        return Lifecycle(  # type: ignore[misc]
+            kind, run.id, held.key.incarnation, run.workflow, run.version, run.namespace, self._now(), **facts
+        )
