@@ -12,79 +12,44 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Coroutine, Sequence
-from heapq import heappop, heappush
-from random import Random
+from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any
 
-from perdure.core.inbox import Inbox, Key, child_key, message_key, signal_key, token_key
-from perdure.core.loop import Closing, Halt, OpFuture, Spin, Task, TimerHandle, WorkflowLoop
+from perdure.core.inbox import Key, message_key
+from perdure.core.issuing import NO_SEQ, Issuing
+from perdure.core.loop import Spin, Task, TimerHandle
 from perdure.core.operation import Operation
 from perdure.core.replay import Recorded, revive
-from perdure.core.turn import (
-    Arrival,
-    Blocked,
-    Body,
-    Cancelled,
-    Completed,
-    Continued,
-    Failed,
-    StepDone,
-    Turn,
-)
+from perdure.core.turn import Arrival, Blocked, Body, Cancelled, Completed, Continued, Failed, StepDone, Turn
 from perdure.model.errors import (
     ChildFailed,
     DeadlockError,
     ForbiddenInWorkflow,
-    NonDeterminismError,
     PerdureError,
     SignalTimeout,
 )
 from perdure.model.failure import Failure, capture, decode_failure, encode_failure, restore
 from perdure.model.history import Entry, Event, Op
 from perdure.model.messages import Message, MessageKind
-from perdure.model.policy import RetryPolicy
 from perdure.model.run import NewRun
-
-#: The position of entries that belong to no operation.
-NO_SEQ = -1
-
-#: How often a dying body is told so at its operations before they just never resolve (it swallows everything in a loop).
-_LAST_WORDS = 100
 
 
 class ContinueAsNew(BaseException):
     """Unwinds the body: its run goes on as another link."""
 
 
-class Instance:
+class Instance(Issuing):
     """The body of one run, its loop, its open operations and its unread messages. One thread at a time."""
 
     def __init__(self, run: NewRun, body: Body, *, handles: int | None = None) -> None:
-        self.run = run
-        self.loop = WorkflowLoop(self, run.seed) if handles is None else WorkflowLoop(self, run.seed, handles)
-        #: Open operations by position, oldest first.
-        self.pending: dict[int, Operation] = {}
-        #: Those of them that are steps.
-        self.steps: dict[int, Operation] = {}
-        self.inbox = Inbox()
+        super().__init__(run, handles)
         #: What the authoring layer hangs on its instance: the user's context object.
         self.context: Any = None
         self._body = body
         self._main: Task[Any] | None = None
-        self._seq = 0
-        self._turn = Turn()
-        self._recorded: Recorded | None = None
-        #: What can be delivered without the world: children that cannot start, keys whose message and wait may have met.
-        self._deliverable: list[Operation | Key] = []
-        self._due: list[tuple[int, int]] = []
-        self._fault: PerdureError | None = None
         self._cancelled = False
         self._finishing = False
         self._successor: NewRun | None = None
-        self._patches: dict[str, bool] = {}
-        self._random: Random | None = None
-        self._last_words = 0
 
     # -- turns --------------------------------------------------------------------------------------------------------
 
@@ -103,9 +68,9 @@ class Instance:
         self.loop.now = max(self.loop.now, now)
         with self.loop.enter():
             for event in self._in_order(arrivals):
-                self._take(event)
-                if self._stopped():
+                if self._over():
                     break
+                self._take(event)
         return self._finish()
 
     def replay(self, entries: Sequence[Entry], started_at: int) -> Turn:
@@ -132,10 +97,8 @@ class Instance:
         return turn
 
     def next_due(self) -> int | None:
-        """When the earliest open timer or bounded wait is due; None without one."""
-        while self._due and self._due[0][1] not in self.pending:
-            heappop(self._due)
-        return self._due[0][0] if self._due else None
+        """When the earliest open timer or bounded wait is due (microseconds); None without one."""
+        return self._open.next_due()
 
     def listening(self) -> bool:
         """True if a message could resolve an open operation."""
@@ -144,72 +107,8 @@ class Instance:
     def close(self) -> None:
         """Drop the instance. Nothing that a dying frame awaits runs; its plain `finally` lines do."""
         self.loop.close()
-        self.pending.clear()
-        self.steps.clear()
+        self._open.clear()
         self._main = None
-
-    def describe(self) -> str:
-        """For messages."""
-        return f"run {self.run.id!r} ({self.run.workflow}@{self.run.version})"
-
-    # -- what the body (through the authoring layer) asks for -------------------------------------------------------------
-
-    def step(self, name: str, input: bytes, *, policy: RetryPolicy, decode: Callable[[bytes], Any]) -> OpFuture[Any]:
-        """Run a registered step."""
-        operation = self._issue(Op.STEP, name, input)
-        operation.policy = policy
-        return self._future(operation, decode)
-
-    def local(
-        self, name: str, call: Callable[[], Any], *, policy: RetryPolicy, decode: Callable[[bytes], Any]
-    ) -> OpFuture[Any]:
-        """Run a closure of the body as a step, where the body runs."""
-        operation = self._issue(Op.LOCAL, name)
-        operation.policy = policy
-        operation.call = call
-        return self._future(operation, decode)
-
-    def signal(
-        self, name: str, *, token: str | None, timeout: int | None, decode: Callable[[bytes], Any]
-    ) -> OpFuture[Any]:
-        """Wait for a signal by name, or for one to a token, at most `timeout` microseconds."""
-        due = None if timeout is None else self.loop.now + timeout
-        operation = self._issue(Op.SIGNAL, name, None if token is None else token.encode(), due)
-        operation.key = signal_key(name) if token is None else token_key(token)
-        self._wait(operation)
-        return self._future(operation, decode)
-
-    def child(self, run: NewRun, *, decode: Callable[[bytes], Any], refusal: Failure | None = None) -> OpFuture[Any]:
-        """Start a child (or join one of the same id) and wait for its end. `refusal`: it cannot start, and why."""
-        operation = self._issue(Op.CHILD, run.id, run.input)
-        operation.child = run
-        return self._await_child(operation, decode, refusal)
-
-    def spawn(self, run: NewRun) -> None:
-        """Start a child and do not wait."""
-        self._issue(Op.SPAWN, run.id, run.input).child = run
-
-    def join(self, child_id: str, *, decode: Callable[[bytes], Any], refusal: Failure | None = None) -> OpFuture[Any]:
-        """Wait for the end of a child started before."""
-        return self._await_child(self._issue(Op.JOIN, child_id), decode, refusal)
-
-    def set_value(self, key: str, value: bytes) -> None:
-        """Publish a value."""
-        self._issue(Op.VALUE, key, value)
-
-    def patched(self, patch: str) -> bool:
-        """True if this run takes the new path of a change: it was marked so, or has not been here before."""
-        known = self._patches.get(patch)
-        if known is None:
-            if not self._alive():
-                return True
-            if self._recorded is not None:
-                known = patch in self._recorded.markers
-            else:
-                known = True
-                self._turn.entries.append(Entry(Event.MARKER, NO_SEQ, None, patch, None, self.loop.now))
-            self._patches[patch] = known
-        return known
 
     def continue_as_new(self, successor: NewRun) -> None:
         """End this run and go on as `successor`. Never returns."""
@@ -221,102 +120,6 @@ class Instance:
             )
         self._successor = successor
         raise ContinueAsNew
-
-    @property
-    def random(self) -> Random:
-        """The run's own generator: the same numbers in every replay. Not for secrets."""
-        if self._random is None:
-            self._random = Random(self.run.seed)
-        return self._random
-
-    @property
-    def now(self) -> int:
-        """Virtual now, microseconds."""
-        return self.loop.now
-
-    def reserve(self) -> int:
-        """The position that the next operation will take."""
-        return self._seq
-
-    # -- what the loop asks for ---------------------------------------------------------------------------------------
-
-    def issue_timer(self, due: int, handle: TimerHandle) -> int:
-        operation = self._issue(Op.TIMER, "timer", None, due)
-        operation.target = handle
-        self._open(operation)
-        return operation.seq
-
-    def abandon(self, seq: int) -> None:
-        operation = self.pending.pop(seq, None)
-        if operation is None:
-            return
-        self.steps.pop(seq, None)
-        operation.target = None
-        self.inbox.unwait(operation)
-        if self._recorded is None and not self.loop.closing:
-            self._turn.abandoned.append(operation)
-            self._turn.entries.append(Entry(Event.ABANDONED, seq, operation.op, operation.name, None, self.loop.now))
-
-    # -- issuing ------------------------------------------------------------------------------------------------------
-
-    def _issue(self, op: Op, name: str, payload: bytes | None = None, due: int | None = None) -> Operation:
-        if not self._alive():
-            return Operation(NO_SEQ, op, name)
-        operation = Operation(self._seq, op, name, payload, due)
-        operation.since = self.loop.now
-        if self._recorded is None:
-            self._turn.issued.append(operation)
-            self._turn.entries.append(
-                Entry(Event.SCHEDULED, operation.seq, op, name, payload, self.loop.now, operation.due)
-            )
-        else:
-            fault = self._recorded.match(operation)
-            if fault is not None:
-                self._fault = fault
-                raise Halt
-        self._seq += 1
-        return operation
-
-    def _alive(self) -> bool:
-        """False if the body is to get an operation that never resolves; raises in a body that shall end here."""
-        if not self.loop.closing and self._fault is None:
-            return True
-        self._last_words += 1
-        if self._last_words < _LAST_WORDS:
-            raise Closing if self.loop.closing else Halt
-        return False
-
-    def _future(self, operation: Operation, decode: Callable[[bytes], Any]) -> OpFuture[Any]:
-        future = self.loop.operation_future(operation.seq)
-        operation.target = future
-        operation.decode = decode
-        self._open(operation)
-        return future
-
-    def _open(self, operation: Operation) -> None:
-        if operation.seq == NO_SEQ:
-            return
-        self.pending[operation.seq] = operation
-        if operation.policy is not None:
-            self.steps[operation.seq] = operation
-        if operation.due is not None:
-            heappush(self._due, (operation.due, operation.seq))
-
-    def _await_child(
-        self, operation: Operation, decode: Callable[[bytes], Any], refusal: Failure | None
-    ) -> OpFuture[Any]:
-        if refusal is None or self._recorded is not None:
-            operation.key = child_key(operation.name)
-            self._wait(operation)
-        else:
-            operation.refusal = refusal
-            operation.child = None
-            self._deliverable.append(operation)
-        return self._future(operation, decode)
-
-    def _wait(self, operation: Operation) -> None:
-        if operation.seq != NO_SEQ and self.inbox.wait(operation) and operation.key is not None:
-            self._deliverable.append(operation.key)
 
     def _in_subtask(self) -> bool:
         main = self._main
@@ -347,6 +150,11 @@ class Instance:
 
     def _stopped(self) -> bool:
         return self._fault is not None
+
+    def _over(self) -> bool:
+        """True if nothing can reach the body any more: it is blocked, or it has ended with all its tasks."""
+        main = self._main
+        return self._fault is not None or (main is not None and main.done() and not self.loop.live_tasks())
 
     def _settle_down(self) -> None:
         """Drain, and deliver what became deliverable by itself: refused children and messages that lay ready."""
@@ -383,8 +191,7 @@ class Instance:
         self._drain()
 
     def _resolve(self, operation: Operation, event: Event, payload: bytes | None) -> None:
-        del self.pending[operation.seq]
-        self.steps.pop(operation.seq, None)
+        self._open.remove(operation.seq)
         target, operation.target = operation.target, None
         if isinstance(target, TimerHandle):
             self.loop.fire(target)
@@ -403,14 +210,33 @@ class Instance:
     def _in_order(self, arrivals: Sequence[Arrival]) -> list[Arrival | Operation]:
         """Cancels first, then by time of arrival or due time; what arrived goes before what is due at the same time."""
         events: list[tuple[int, int, int, Arrival | Operation]] = []
+        messages: list[tuple[int, int, Message]] = []
         for order, arrival in enumerate(arrivals):
-            first = isinstance(arrival, Message) and arrival.kind is MessageKind.CANCEL
-            events.append((0 if first else arrival.at, 0, order, arrival))
-        while (due := self.next_due()) is not None and due <= self.loop.now:
-            operation = self.pending[heappop(self._due)[1]]
-            events.append((due, 1, operation.seq, operation))
+            if isinstance(arrival, Message):
+                messages.append((arrival.number, order, arrival))
+            else:
+                events.append((arrival.at, 0, order, arrival))
+        if messages:
+            events += self._unseen(sorted(messages, key=_by_number))
+        for operation in self._open.take_due(self.loop.now):
+            events.append((operation.due or 0, 1, operation.seq, operation))
         events.sort(key=_by_time)
         return [event[3] for event in events]
+
+    def _unseen(self, messages: list[tuple[int, int, Message]]) -> Iterator[tuple[int, int, int, Message]]:
+        """The new ones of these numbered messages, which from now on are seen.
+
+        They keep the order of their numbers also where the clocks that stamped them disagree.
+        """
+        latest = (0, 0, 0)
+        for number, order, message in messages:
+            if number > self.inbox.seen:
+                self.inbox.seen = number
+                if message.kind is MessageKind.CANCEL:
+                    yield (0, 0, order, message)
+                else:
+                    latest = max(latest, (message.at, 0, order))
+                    yield (*latest, message)
 
     def _take(self, event: Arrival | Operation) -> None:
         if isinstance(event, Operation):
@@ -420,8 +246,7 @@ class Instance:
             operation = self.pending.get(event.seq)
             if operation is not None:
                 self._deliver(operation, Event.FAILED if event.failed else Event.RESOLVED, event.payload, event.began)
-        elif event.number > self.inbox.seen:
-            self.inbox.seen = event.number
+        else:
             self._receive(event)
         self._settle_down()
 
@@ -480,7 +305,7 @@ class Instance:
         assert main is not None
         if self._fault is not None:
             turn.outcome = Blocked(self._fault)
-        elif main.done() and not self.loop.live_tasks():
+        elif self._over():
             self._end(turn, main)
         elif not self.pending:
             turn.outcome = Blocked(
@@ -519,6 +344,10 @@ async def _run(body: Body, instance: Instance) -> Any:
 
 def _by_time(event: tuple[int, int, int, object]) -> tuple[int, int, int]:
     return event[:3]
+
+
+def _by_number(message: tuple[int, int, Message]) -> int:
+    return message[0]
 
 
 def _note_attempt(operation: Operation | None, entry: Entry) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from perdure.core.instance import NO_SEQ, Instance
+from perdure.core.instance import Instance
+from perdure.core.issuing import NO_SEQ
 from perdure.core.operation import Operation
 from perdure.core.turn import Blocked, Cancelled, Completed, Continued, Failed, Turn
 from perdure.model.commit import Join, NewChild, TokenWait, TurnCommit

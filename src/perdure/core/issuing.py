@@ -1,0 +1,210 @@
+"""What a body asks for: each operation takes the next position and goes into the turn, or is held against the history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from perdure.core.inbox import Inbox, Key, child_key, signal_key, token_key
+from perdure.core.loop import Closing, Halt, OpFuture, TimerHandle, WorkflowLoop
+from perdure.core.operation import Operation
+from perdure.core.pending import Pending
+from perdure.core.replay import Recorded
+from perdure.core.turn import Turn
+from perdure.model.errors import PerdureError
+from perdure.model.failure import Failure
+from perdure.model.history import Entry, Event, Op
+from perdure.model.policy import RetryPolicy
+from perdure.model.run import NewRun
+
+#: The position of entries that belong to no operation.
+NO_SEQ = -1
+
+#: How often a dying body is told so at its operations before they just never resolve (it swallows everything in a loop).
+_LAST_WORDS = 100
+
+
+class Issuing:
+    """The half of an instance that the body talks to. `Instance` is the other half."""
+
+    def __init__(self, run: NewRun, handles: int | None) -> None:
+        self.run = run
+        self.loop = WorkflowLoop(self, run.seed) if handles is None else WorkflowLoop(self, run.seed, handles)
+        self._open = Pending()
+        #: What can be delivered without the world: children that cannot start, keys whose message and wait may have met.
+        self._deliverable: list[Operation | Key] = []
+        self._turn = Turn()
+        self._seq = 0
+        self._recorded: Recorded | None = None
+        self._fault: PerdureError | None = None
+        self._patches: dict[str, bool] = {}
+        self._random: Random | None = None
+        self._last_words = 0
+
+    @property
+    def pending(self) -> dict[int, Operation]:
+        """Open operations by position, oldest first."""
+        return self._open.operations
+
+    @property
+    def steps(self) -> dict[int, Operation]:
+        """Those of them that are steps."""
+        return self._open.steps
+
+    @property
+    def inbox(self) -> Inbox:
+        return self._open.inbox
+
+    def describe(self) -> str:
+        """For messages."""
+        return f"run {self.run.id!r} ({self.run.workflow}@{self.run.version})"
+
+    # -- what the body (through the authoring layer) asks for ---------------------------------------------------------
+
+    def step(self, name: str, input: bytes, *, policy: RetryPolicy, decode: Callable[[bytes], Any]) -> OpFuture[Any]:
+        """Run a registered step."""
+        operation = self._issue(Op.STEP, name, input)
+        operation.policy = policy
+        return self._future(operation, decode)
+
+    def local(
+        self, name: str, call: Callable[[], Any], *, policy: RetryPolicy, decode: Callable[[bytes], Any]
+    ) -> OpFuture[Any]:
+        """Run a closure of the body as a step, where the body runs."""
+        operation = self._issue(Op.LOCAL, name)
+        operation.policy = policy
+        operation.call = call
+        return self._future(operation, decode)
+
+    def signal(
+        self, name: str, *, token: str | None, timeout: int | None, decode: Callable[[bytes], Any]
+    ) -> OpFuture[Any]:
+        """Wait for a signal by name, or for one to a token, at most `timeout` microseconds."""
+        due = None if timeout is None else self.loop.now + timeout
+        operation = self._issue(Op.SIGNAL, name, None if token is None else token.encode(), due)
+        operation.key = signal_key(name) if token is None else token_key(token)
+        self._wait(operation)
+        return self._future(operation, decode)
+
+    def child(self, run: NewRun, *, decode: Callable[[bytes], Any], refusal: Failure | None = None) -> OpFuture[Any]:
+        """Start a child (or join one of the same id) and wait for its end. `refusal`: it cannot start, and why."""
+        operation = self._issue(Op.CHILD, run.id, run.input)
+        operation.child = run
+        return self._await_child(operation, decode, refusal)
+
+    def spawn(self, run: NewRun) -> None:
+        """Start a child and do not wait."""
+        self._issue(Op.SPAWN, run.id, run.input).child = run
+
+    def join(self, child_id: str, *, decode: Callable[[bytes], Any], refusal: Failure | None = None) -> OpFuture[Any]:
+        """Wait for the end of a child started before."""
+        return self._await_child(self._issue(Op.JOIN, child_id), decode, refusal)
+
+    def set_value(self, key: str, value: bytes) -> None:
+        """Publish a value."""
+        self._issue(Op.VALUE, key, value)
+
+    def patched(self, patch: str) -> bool:
+        """True if this run takes the new path of a change: it was marked so, or has not been here before."""
+        known = self._patches.get(patch)
+        if known is None:
+            if not self._alive():
+                return True
+            if self._recorded is not None:
+                known = patch in self._recorded.markers
+            else:
+                known = True
+                self._turn.entries.append(Entry(Event.MARKER, NO_SEQ, None, patch, None, self.loop.now))
+            self._patches[patch] = known
+        return known
+
+    @property
+    def random(self) -> Random:
+        """The run's own generator: the same numbers in every replay. Not for secrets."""
+        if self._random is None:
+            self._random = Random(self.run.seed)
+        return self._random
+
+    @property
+    def now(self) -> int:
+        """Virtual now, microseconds."""
+        return self.loop.now
+
+    def reserve(self) -> int:
+        """The position that the next operation will take."""
+        return self._seq
+
+    # -- what the loop asks for ---------------------------------------------------------------------------------------
+
+    def issue_timer(self, due: int, handle: TimerHandle) -> int:
+        operation = self._issue(Op.TIMER, "timer", None, due)
+        operation.target = handle
+        self._await(operation)
+        return operation.seq
+
+    def abandon(self, seq: int) -> None:
+        operation = self._open.remove(seq)
+        if operation is None:
+            return
+        operation.target = None
+        self._open.inbox.unwait(operation)
+        if self._recorded is None and not self.loop.closing:
+            self._turn.abandoned.append(operation)
+            self._turn.entries.append(Entry(Event.ABANDONED, seq, operation.op, operation.name, None, self.loop.now))
+
+    # -- issuing ------------------------------------------------------------------------------------------------------
+
+    def _issue(self, op: Op, name: str, payload: bytes | None = None, due: int | None = None) -> Operation:
+        if not self._alive():
+            return Operation(NO_SEQ, op, name)
+        operation = Operation(self._seq, op, name, payload, due)
+        operation.since = self.loop.now
+        if self._recorded is None:
+            self._turn.issued.append(operation)
+            self._turn.entries.append(
+                Entry(Event.SCHEDULED, operation.seq, op, name, payload, self.loop.now, operation.due)
+            )
+        else:
+            fault = self._recorded.match(operation)
+            if fault is not None:
+                self._fault = fault
+                raise Halt
+        self._seq += 1
+        return operation
+
+    def _alive(self) -> bool:
+        """False if the body is to get an operation that never resolves; raises in a body that shall end here."""
+        if not self.loop.closing and self._fault is None:
+            return True
+        self._last_words += 1
+        if self._last_words < _LAST_WORDS:
+            raise Closing if self.loop.closing else Halt
+        return False
+
+    def _future(self, operation: Operation, decode: Callable[[bytes], Any]) -> OpFuture[Any]:
+        future = self.loop.operation_future(operation.seq)
+        operation.target = future
+        operation.decode = decode
+        self._await(operation)
+        return future
+
+    def _await(self, operation: Operation) -> None:
+        if operation.seq != NO_SEQ:
+            self._open.add(operation)
+
+    def _await_child(
+        self, operation: Operation, decode: Callable[[bytes], Any], refusal: Failure | None
+    ) -> OpFuture[Any]:
+        if refusal is None or self._recorded is not None:
+            operation.key = child_key(operation.name)
+            self._wait(operation)
+        else:
+            operation.refusal = refusal
+            operation.child = None
+            self._deliverable.append(operation)
+        return self._future(operation, decode)
+
+    def _wait(self, operation: Operation) -> None:
+        if operation.seq != NO_SEQ and self._open.inbox.wait(operation) and operation.key is not None:
+            self._deliverable.append(operation.key)

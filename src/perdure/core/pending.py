@@ -1,0 +1,54 @@
+"""The open operations of an instance, what is due when, and which message belongs to which."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+from perdure.core.inbox import Inbox
+from perdure.core.operation import Operation
+
+
+class Pending:
+    """Pure bookkeeping of one instance."""
+
+    __slots__ = ("_due", "inbox", "operations", "steps")
+
+    def __init__(self) -> None:
+        #: By position, oldest first.
+        self.operations: dict[int, Operation] = {}
+        #: Those of them that are steps.
+        self.steps: dict[int, Operation] = {}
+        self.inbox = Inbox()
+        self._due: list[tuple[int, int]] = []
+
+    def add(self, operation: Operation) -> None:
+        """An operation waits for its result."""
+        self.operations[operation.seq] = operation
+        if operation.policy is not None:
+            self.steps[operation.seq] = operation
+        if operation.due is not None:
+            heappush(self._due, (operation.due, operation.seq))
+
+    def remove(self, seq: int) -> Operation | None:
+        """It waits no more; None if it did not."""
+        operation = self.operations.pop(seq, None)
+        if operation is not None:
+            self.steps.pop(seq, None)
+        return operation
+
+    def next_due(self) -> int | None:
+        """When the earliest open timer or bounded wait is due; None without one."""
+        while self._due and self._due[0][1] not in self.operations:
+            heappop(self._due)
+        return self._due[0][0] if self._due else None
+
+    def take_due(self, now: int) -> list[Operation]:
+        """The open operations due by `now`, earliest first. They stay open, but are not due again."""
+        taken: list[Operation] = []
+        while (due := self.next_due()) is not None and due <= now:
+            taken.append(self.operations[heappop(self._due)[1]])
+        return taken
+
+    def clear(self) -> None:
+        self.operations.clear()
+        self.steps.clear()
