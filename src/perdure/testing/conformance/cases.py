@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 from perdure.testing.clock import ManualClock
 from perdure.testing.conformance import (
     batches,
+    children,
     claims,
+    continuation,
     create,
     fence,
     leases,
@@ -29,6 +31,8 @@ _TOPICS: tuple[ModuleType, ...] = (
     leases,
     tokens,
     signals,
+    children,
+    continuation,
 )
 
 
