@@ -13,12 +13,13 @@ from typing import Any, get_type_hints
 
 from perdure.authoring.function import plain_function
 
-#: How many frames around a decorator may hold the names that its hints use.
-_DEPTH = 40
-
 
 class Unresolved(Exception):
-    """A hint that cannot be resolved (yet)."""
+    """A hint that cannot be resolved: not yet, or (`final`) never."""
+
+    def __init__(self, message: str, *, final: bool = False) -> None:
+        super().__init__(message)
+        self.final = final
 
 
 def resolve(annotation: Any, function: Any, local: Mapping[str, Any]) -> Any:
@@ -36,18 +37,18 @@ def resolve(annotation: Any, function: Any, local: Mapping[str, Any]) -> Any:
     try:
         return get_type_hints(holder, getattr(plain, "__globals__", {}), names, include_extras=True)["hint"]
     except Exception as error:  # A hint is an expression of the user's: it may raise anything.
-        raise Unresolved(f"{type(error).__name__}: {error}") from error
+        later = isinstance(error, NameError | AttributeError)
+        raise Unresolved(f"{type(error).__name__}: {error}", final=not later) from error
 
 
 def locals_around(function: Any) -> Mapping[str, Any]:
-    """The local names that a decorator's user could see where `function` was written (nearest first)."""
-    home = getattr(plain_function(function), "__globals__", None)
+    """The names that are local where `function` is being decorated: of the functions and classes it is written in."""
+    plain = plain_function(function)
+    home, qualname = getattr(plain, "__globals__", None), str(getattr(plain, "__qualname__", ""))
     found: dict[str, Any] = {}
-    frame: FrameType | None = inspect.currentframe()
-    for _ in range(_DEPTH):
-        if frame is None:
-            break
-        if frame.f_globals is home and frame.f_locals is not home:
+    frame: FrameType | None = inspect.currentframe() if "." in qualname else None
+    while frame is not None:
+        if frame.f_globals is home and qualname.startswith(f"{frame.f_code.co_qualname}."):
             found = {**frame.f_locals, **found}
         frame = frame.f_back
     return found

@@ -20,13 +20,14 @@ from __future__ import annotations
 import inspect
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Never, NoReturn
 
 import msgspec
 
 from perdure.authoring.function import parameters_of
 from perdure.authoring.hints import Unresolved, locals_around, resolve
 from perdure.model.errors import InvalidArguments, InvalidValue, UsageError
+from perdure.model.shape import hint_name
 from perdure.model.values import check_hint, decode, encode
 
 ABSENT: Final = inspect.Parameter.empty
@@ -42,10 +43,11 @@ _quote: Final = msgspec.json.Encoder().encode
 class Parameter:
     """One parameter of a function: how it is passed, what it defaults to, and its hint (resolved once, when first needed)."""
 
-    __slots__ = ("annotation", "default", "key", "keyword_only", "name")
+    __slots__ = ("annotation", "default", "key", "keyword_only", "name", "positional_only")
 
     def __init__(self, parameter: inspect.Parameter) -> None:
         self.name = parameter.name
+        self.positional_only = parameter.kind is inspect.Parameter.POSITIONAL_ONLY
         self.keyword_only = parameter.kind is inspect.Parameter.KEYWORD_ONLY
         self.default: Any = parameter.default
         self.annotation: Any = parameter.annotation
@@ -68,27 +70,28 @@ class Signature:
     when they are first needed; if they cannot be then, that raises `UsageError`.
     """
 
-    __slots__ = ("_hints", "_local", "_returns", "function", "owner", "parameters")
+    __slots__ = ("_annotations", "_hints", "_whole_hints", "function", "owner", "parameters")
 
     def __init__(self, function: Callable[..., Any], owner: str, *, skip: int = 0) -> None:
         self.function = function
         self.owner = owner
-        found = parameters_of(function, owner)
-        self.parameters = tuple(Parameter(p) for p in list(found.parameters.values())[skip:])
-        self._returns: Any = found.return_annotation
-        self._hints: tuple[Any, ...] | None = None
-        self._local: Mapping[str, Any] = locals_around(function)
-        for parameter in list(found.parameters.values())[skip:]:
+        signature = parameters_of(function, owner)
+        found = list(signature.parameters.values())[skip:]
+        for parameter in found:
             if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
                 raise UsageError(
                     f"{owner} takes {parameter.replace(annotation=ABSENT)!s}, which has no fixed names to store its "
                     f"input by; give it named parameters"
                 )
+        self.parameters = tuple(map(Parameter, found))
+        #: As written, by position; what is returned comes last. Those that are resolved have left.
+        self._annotations = dict(enumerate([*(p.annotation for p in found), signature.return_annotation]))
+        self._hints: dict[int, Any] = {}
+        self._whole_hints: tuple[Any, ...] | None = None
         try:
-            self._resolve()
+            self._resolve(locals_around(function))
         except Unresolved:
             pass  # Named later in the module, perhaps.
-        self._local = {}
 
     def __str__(self) -> str:
         return f"({', '.join(map(str, self.parameters))})"
@@ -97,32 +100,48 @@ class Signature:
 
     def hints(self) -> tuple[Any, ...]:
         """The hint of each parameter and, last, of what is returned (`Any` where there is none)."""
-        if self._hints is None:
+        if self._whole_hints is None:
             try:
-                return self._resolve()
+                self._resolve({})
             except Unresolved as error:
                 raise UsageError(f"{error}; import it where the function is written, also at run time") from error
-        return self._hints
+            self._whole_hints = tuple(self._hints[index] for index in range(len(self.parameters) + 1))
+        return self._whole_hints
 
-    def _resolve(self) -> tuple[Any, ...]:
-        hints: list[Any] = []
-        for name, annotation in [*((p.name, p.annotation) for p in self.parameters), ("", self._returns)]:
-            what = f"parameter {name!r} of {self.owner}" if name else f"the result of {self.owner}"
-            hint: Any = Any
-            if annotation is not ABSENT:
-                try:
-                    hint = resolve(annotation, self.function, self._local)
-                except Unresolved as error:
-                    raise Unresolved(
-                        f"the hint {_hint_text(annotation)} of {what} cannot be resolved: {error}"
-                    ) from error
+    def _resolve(self, local: Mapping[str, Any]) -> None:
+        """Resolve what is not resolved yet; then raise `Unresolved` if something could not be."""
+        failed: Unresolved | None = None
+        for index, annotation in list(self._annotations.items()):
             try:
-                check_hint(hint)
-            except InvalidValue as error:
-                raise UsageError(f"{what} cannot be stored: {error}") from error
-            hints.append(hint)
-        self._hints = tuple(hints)
-        return self._hints
+                self._hints[index] = self._checked(index, annotation, local)
+                del self._annotations[index]
+            except Unresolved as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    def _checked(self, index: int, annotation: Any, local: Mapping[str, Any]) -> Any:
+        """The hint, if its values can be restored. Raises `Unresolved` and `UsageError`."""
+        returned = index == len(self.parameters)
+        what = (
+            f"the result of {self.owner}" if returned else f"parameter {self.parameters[index].name!r} of {self.owner}"
+        )
+        if annotation is ABSENT:
+            return Any
+        try:
+            hint = resolve(annotation, self.function, local)
+        except Unresolved as error:
+            message = f"the hint {_hint_text(annotation)} of {what} cannot be resolved: {error}"
+            raise (UsageError(message) if error.final else Unresolved(message)) from error
+        if returned and hint in (NoReturn, Never):
+            return None
+        try:
+            check_hint(hint, what)
+        except InvalidValue as error:
+            if _wants_name(error):
+                raise Unresolved(str(error)) from error
+            raise UsageError(str(error)) from error
+        return hint
 
     # -- arguments to bytes -------------------------------------------------------------------------------------------
 
@@ -161,6 +180,8 @@ class Signature:
                 if parameter.name in left:
                     raise self._misfit(f"was given {parameter.name!r} twice", args, kwargs)
                 continue
+            if parameter.positional_only and parameter.name in left:
+                raise self._misfit(f"takes {parameter.name!r} by position only", args, kwargs)
             value = left.pop(parameter.name, ABSENT)
             if value is ABSENT:
                 if parameter.required:
@@ -214,14 +235,10 @@ class Signature:
     def _pass(self, fields: Fields) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
-        gap = False
         for index, parameter in enumerate(self.parameters):
             raw = fields.get(parameter.name)
-            if raw is None:
-                gap = True  # From here on by name: the left-out one keeps its default.
-                continue
-            value = self._decode(index, bytes(raw))
-            if gap or parameter.keyword_only:
+            value = parameter.default if raw is None else self._decode(index, bytes(raw))
+            if parameter.keyword_only:
                 kwargs[parameter.name] = value
             else:
                 args.append(value)
@@ -245,12 +262,8 @@ class Signature:
         hint = self.hints()[index]
         try:
             return decode(data, hint, what=what)
-        except UsageError as error:
+        except InvalidValue as error:
             raise InvalidArguments(f"{error} (given {_shown(data)})") from error
-        except Exception as error:  # A validator of the hint's class may raise anything.
-            raise InvalidArguments(
-                f"{what} was refused by {_hint_text(hint)}: {error} (given {_shown(data)})"
-            ) from error
 
     # -- results ------------------------------------------------------------------------------------------------------
 
@@ -267,7 +280,7 @@ class Signature:
         data = encode(value, hint, what=what)
         try:
             decode(data, hint, what=what)
-        except Exception as error:  # A validator of the hint's class may raise anything.
+        except InvalidValue as error:
             raise InvalidValue(
                 f"{self.owner} says it returns {_hint_text(hint)}, but returned the {type(value).__name__} "
                 f"{reprlib.repr(value)}: {error}"
@@ -287,8 +300,15 @@ def _misread(data: bytes, first: Parameter) -> bool:
     return first.name in fields or "$args" in fields
 
 
-def _hint_text(hint: Any) -> str:
-    return hint.__qualname__ if isinstance(hint, type) and not hasattr(hint, "__args__") else str(hint)
+def _wants_name(error: BaseException | None) -> bool:
+    """True if a hint cannot be used because something in it names what is not there (yet)."""
+    while error is not None and not isinstance(error, NameError):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+def _hint_text(annotation: Any) -> str:
+    return annotation if isinstance(annotation, str) else hint_name(annotation)
 
 
 def _shown(data: bytes) -> str:

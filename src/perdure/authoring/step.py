@@ -68,13 +68,18 @@ class StepDefinition(Generic[P, R]):
 class AsyncStep(StepDefinition[P, R]):
     """A step made of an async function."""
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
-        """In a workflow: the durable operation, issued now, to be awaited. Elsewhere: a plain call of the function."""
-        instance = current()
-        if instance is None:
-            called: Coroutine[Any, Any, R] = self.function.call(*args, **kwargs)
-            return called
-        return self.issue(instance, args, kwargs)
+    if TYPE_CHECKING:
+        # Type checkers know best what asyncio's functions make of several coroutines if those come from async functions.
+        async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    else:
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            """In a workflow: the durable operation, issued now, to be awaited. Elsewhere: a plain call of the function."""
+            instance = current()
+            if instance is None:
+                return self.function.call(*args, **kwargs)
+            return self.issue(instance, args, kwargs)
 
 
 class SyncStep(StepDefinition[P, R]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
 
 from perdure.authoring.issuing import issue
 from perdure.authoring.retry import RetryOptions, with_options
@@ -30,17 +30,23 @@ class StepRef(Generic[R]):
         """The same reference with these retry options in place of its own, one by one."""
         return replace(self, policy=with_options(self.policy, options, f"{self}.using"))
 
-    def __call__(self, *input: Any, **fields: Any) -> Coroutine[Any, Any, R]:
-        """Issue the step now, in a workflow: with one input, or with an object of the keywords, or with nothing.
+    if TYPE_CHECKING:
+        # As in `AsyncStep`.
+        async def __call__(self, *input: Any, **fields: Any) -> R: ...
 
-        Raises `NotInWorkflow` elsewhere: there is no function here to call.
-        """
-        instance = current()
-        if instance is None:
-            raise NotInWorkflow(
-                f"{self} is only a name here; call it in a workflow, or call the function where it lives"
-            )
-        return self.issue(instance, input, fields)
+    else:
+
+        def __call__(self, *input: Any, **fields: Any) -> Any:
+            """Issue the step now, in a workflow: with one input, or with an object of the keywords, or with nothing.
+
+            Raises `NotInWorkflow` elsewhere: there is no function here to call.
+            """
+            instance = current()
+            if instance is None:
+                raise NotInWorkflow(
+                    f"{self} is only a name here; call it in a workflow, or call its function where it is"
+                )
+            return self.issue(instance, input, fields)
 
     def issue(self, instance: Instance, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Coroutine[Any, Any, R]:
         """As `StepDefinition.issue`."""
@@ -73,7 +79,7 @@ def step_ref(name: str, *, type: Any = Any, **options: Unpack[RetryOptions]) -> 
     """A reference to the step `name`, whose result is restored as `type`. Options as in `@step`."""
     check_name(name, "the name of a step")
     try:
-        check_hint(type)
+        check_hint(type, f"the result of step {name!r}")
     except InvalidValue as error:
-        raise UsageError(f"the result of step {name!r} cannot be stored: {error}") from error
+        raise UsageError(str(error)) from error
     return StepRef(name, type, with_options(RetryPolicy(), options, f"step_ref({name!r})"))

@@ -68,13 +68,20 @@ class WorkflowDefinition(Generic[P, R]):
         """This workflow with start options, for `.start(...)` and `.run(...)` with any arguments, keywords too."""
         return BoundWorkflow(self, StartOptions().using(options, f"{self.function.spelled}.using"))
 
-    def run(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
-        """In a workflow: an awaited child. Elsewhere: start it on the app entered around, and wait for its result."""
-        return BoundWorkflow(self, StartOptions()).run(*args, **kwargs)
+    if TYPE_CHECKING:
+        # Type checkers know best what asyncio's functions make of several coroutines if those come from async functions.
+        async def run(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+        async def start(self, *args: P.args, **kwargs: P.kwargs) -> Started[R]: ...
 
-    def start(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Started[R]]:
-        """In a workflow: a detached child. Elsewhere: start it on the app entered around. Gives a handle."""
-        return BoundWorkflow(self, StartOptions()).start(*args, **kwargs)
+    else:
+
+        def run(self, *args: Any, **kwargs: Any) -> Any:
+            """In a workflow: an awaited child. Elsewhere: start it on the app entered around, and wait for its result."""
+            return _launch(self, StartOptions(), args, kwargs, detached=False)
+
+        def start(self, *args: Any, **kwargs: Any) -> Any:
+            """In a workflow: a detached child. Elsewhere: start it on the app entered around. Gives a handle."""
+            return _launch(self, StartOptions(), args, kwargs, detached=True)
 
     def encode_input(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
         """The stored input that these arguments make, checked as a start checks it: against the hints and `validate`.
@@ -131,23 +138,40 @@ class BoundWorkflow(Generic[P, R]):
         """The same with these options in place of those it has."""
         return BoundWorkflow(self.definition, self.options.using(options, f"{self.definition.function.spelled}.using"))
 
-    def run(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
-        """As `WorkflowDefinition.run`."""
-        return cast("Coroutine[Any, Any, R]", self._launch("run", args, kwargs, detached=False))
+    if TYPE_CHECKING:
+        # As in `WorkflowDefinition`.
+        async def run(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+        async def start(self, *args: P.args, **kwargs: P.kwargs) -> Started[R]: ...
 
-    def start(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Started[R]]:
-        """As `WorkflowDefinition.start`."""
-        return cast("Coroutine[Any, Any, Started[R]]", self._launch("start", args, kwargs, detached=True))
+    else:
 
-    def _launch(self, verb: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, detached: bool) -> Any:
-        definition = self.definition
-        instance = current()
-        if instance is not None:
-            return instance.context.start_workflow(definition, args, kwargs, self.options, detached=detached)
-        name = definition.function.spelled
-        app = launcher(f"{name}.{verb}(...)", f"`await app.start({name}, ...)` on the one you mean")
-        started = app.launch(definition, definition.encode_input(args, kwargs), self.options)
-        return started if detached else _result(started)
+        def run(self, *args: Any, **kwargs: Any) -> Any:
+            """As `WorkflowDefinition.run`."""
+            return _launch(self.definition, self.options, args, kwargs, detached=False)
+
+        def start(self, *args: Any, **kwargs: Any) -> Any:
+            """As `WorkflowDefinition.start`."""
+            return _launch(self.definition, self.options, args, kwargs, detached=True)
+
+
+def _launch(
+    definition: WorkflowDefinition[..., R],
+    options: StartOptions,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    detached: bool,
+) -> Any:
+    """Start the workflow as a child if a body is running here, else on the app that is entered or open."""
+    instance = current()
+    if instance is not None:
+        return instance.context.start_workflow(definition, args, kwargs, options, detached=detached)
+    name = definition.function.spelled
+    app = launcher(
+        f"{name}.{'start' if detached else 'run'}(...)", f"`await app.start({name}, ...)` on the one you mean"
+    )
+    started = app.launch(definition, definition.encode_input(args, kwargs), options)
+    return started if detached else _result(started)
 
 
 async def _result(started: Coroutine[Any, Any, Started[R]]) -> R:
