@@ -25,7 +25,6 @@ from typing import (
     Optional,
     TypedDict,
     TypeVar,
-    Union,
 )
 from zoneinfo import ZoneInfo
 
@@ -168,7 +167,7 @@ class Email(str):
     __slots__ = ()
 
 
-Tuple2 = namedtuple("Tuple2", "a b")  # noqa: PYI024  # untyped on purpose
+Tuple2 = namedtuple("Tuple2", "a b")  # untyped on purpose
 UserId = NewType("UserId", int)
 AMSTERDAM = ZoneInfo("Europe/Amsterdam")
 ORDER = Order(
@@ -270,7 +269,7 @@ RESTORED: list[tuple[Any, Any]] = [
     (Rejected("x", "y"), Approved | Rejected),
     (Decision(Rejected("x", "y"), [Approved("z"), Rejected("", "")]), Decision),
     (Decision(None, []), Optional[Decision]),
-    ([1, "a", None, 2.5], list[Union[int, str, float, None]]),
+    ([1, "a", None, 2.5], list[int | str | float | None]),
     (1, int | float),
     (1.0, int | float),
     (datetime(2024, 1, 1), date | datetime),

@@ -24,7 +24,7 @@ def micros(value: float | timedelta, what: str = "a duration") -> int:
         result = (value.days * 86400 + value.seconds) * SECOND + value.microseconds
     elif isinstance(value, bool) or not isinstance(value, int | float):
         raise UsageError(f"{what} must be seconds or a timedelta, not {value!r}")
-    elif not math.isfinite(value):
+    elif isinstance(value, float) and not math.isfinite(value):
         raise UsageError(f"{what} must be finite, not {value!r}")
     else:
         result = round(value * SECOND)
@@ -48,7 +48,10 @@ def parse_duration(text: str) -> int:
         word = match[2].removesuffix("s") if match[2] not in _UNITS else match[2]
         unit = _UNITS.get(_WORDS.get(word, match[2]))
         if unit is not None:
-            return round(float(match[1]) * unit)
+            result = float(match[1]) * unit
+            if result > _LONGEST:
+                raise UsageError(f"{text!r} is longer than any store can hold")
+            return round(result)
     raise UsageError(f"{text!r} is no duration; write for example 500ms, 30s, 15m, 1.5h, 7d or 2w")
 
 

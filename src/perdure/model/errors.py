@@ -202,7 +202,7 @@ class GatherError(PerdureError):
     code = "gather_failed"
 
     def __init__(
-        self, message: str, failures: Sequence[tuple[int, str, BaseException]], results: Sequence[Any]
+        self, message: str, failures: Sequence[tuple[int, str, BaseException]] = (), results: Sequence[Any] = ()
     ) -> None:
         super().__init__(message)
         self.failures = list(failures)

@@ -14,21 +14,24 @@ from typing import Any, TypeVar, cast
 import msgspec
 from msgspec import Struct
 
-from perdure.model.errors import GatherError, StepFailed
+from perdure.model import errors
+from perdure.model.errors import StepFailed
 from perdure.model.tagged import Json, class_name, clean, find_class, pack, unpack
 from perdure.model.values import encode
 
-#: Characters of a message, and of a traceback.
+#: Characters of a message, of the outermost error's traceback, and of each inner one's.
 MAX_MESSAGE = 8 * 1024
 MAX_TRACEBACK = 16 * 1024
-#: Bytes of the arguments, attributes and details of one error with all its causes and members.
-MAX_STATE = 256 * 1024
+MAX_INNER_TRACEBACK = 4 * 1024
+#: About how many bytes the parts of one error with all its causes and members take together.
+MAX_PARTS = 384 * 1024
 #: How many errors, and how deep, one failure holds.
-MAX_ERRORS = 256
+MAX_ERRORS = 128
 MAX_DEPTH = 16
 #: Frames of a traceback: the innermost ones.
 MAX_FRAMES = 40
 
+#: Begins the note that a restored error carries. An error that is captured again gives its earlier traceback back.
 _NOTE = "First raised at:\n"
 
 T = TypeVar("T")
@@ -72,7 +75,7 @@ def decode_failure(data: bytes) -> Failure:
     try:
         return _decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        message = f"the recorded failure cannot be read ({error}); it begins {data[:200]!r}"
+        message = f"the recorded failure cannot be read ({error}); it begins {bytes(data[:200])!r}"
         return Failure("perdure:UnreadableFailure", clean(message), code="unreadable_failure", retryable=False)
 
 
@@ -84,7 +87,7 @@ class _Capture:
 
     def __init__(self) -> None:
         self.errors = MAX_ERRORS
-        self.room = MAX_STATE
+        self.room = MAX_PARTS
         #: The errors that we are inside of: a cause may lead back to one of them.
         self.inside: set[int] = set()
 
@@ -92,9 +95,9 @@ class _Capture:
         self.errors -= 1
         if self.errors < 0 or depth > MAX_DEPTH or id(error) in self.inside:
             return Failure(_type_name(error), clean(_text(error), 200))
-        origin = vars(error).get("_failure") if type(error) is StepFailed else None
+        origin = error.__dict__.get("_failure") if type(error) is StepFailed else None
         if isinstance(origin, Failure):  # it passes through: whoever knows its class shall have it
-            return msgspec.structs.replace(origin, traceback=_traceback(error, origin.traceback))
+            return origin
         self.inside.add(id(error))
         try:
             return self._take(error, depth)
@@ -102,66 +105,68 @@ class _Capture:
             self.inside.discard(id(error))
 
     def _take(self, error: BaseException, depth: int) -> Failure:
+        message = self._cut(_text(error), MAX_MESSAGE)
+        trace = self._cut(_traceback(error), MAX_INNER_TRACEBACK if depth else MAX_TRACEBACK)
         args, state = self._parts(error, depth)
+        details = self._fitting(_plain(_attribute(error, "details")))
+        cause = error.__cause__
+        inner = None if cause is None or id(cause) in self.inside else self.failure(cause, depth + 1)
         group: tuple[Failure, ...] = ()
         if isinstance(error, BaseExceptionGroup):
             members = cast("BaseExceptionGroup[BaseException]", error).exceptions
             group = tuple(self.failure(member, depth + 1) for member in members[: max(self.errors, 1)])
-        cause = error.__cause__
         return Failure(
             type=_type_name(error),
-            message=clean(_text(error), MAX_MESSAGE),
+            message=message,
             code=_code(error),
-            details=self._details(error),
+            details=details,
             retryable=_retryable(error, group),
             args=args,
             state=state,
-            cause=None if cause is None or id(cause) in self.inside else self.failure(cause, depth + 1),
+            cause=inner,
             group=group,
-            traceback=_traceback(error, _own_note(error)),
+            traceback=trace,
         )
 
     def _parts(self, error: BaseException, depth: int) -> tuple[list[Any] | None, dict[str, Any]]:
         """The arguments and attributes as pickle would take them, by the built-in base: no user's code is run."""
-        parts: tuple[Any, ...] = _quietly(lambda: _builtin_base(type(error)).__reduce__(error)) or (None, error.args)  # type: ignore[assignment]
-        args: Any = parts[1][:1] if isinstance(error, BaseExceptionGroup) else parts[1]
-        packed = self._packed([*args], depth)
-        attributes: dict[str, Any] = dict(parts[2]) if len(parts) > 2 and parts[2] else {}
-        attributes.update(_slots(error))
-        notes = [note for note in attributes.pop("__notes__", ()) if not _is_ours(note)]
-        if notes:
-            attributes["__notes__"] = notes
-        state: dict[str, Any] = {}
+        reduced: Any = _quietly(lambda: _builtin_base(type(error)).__reduce__(error)) or (type(error), error.args)
+        args = reduced[1][:1] if isinstance(error, BaseExceptionGroup) else reduced[1]
+        attributes = {**_slots(error), **(reduced[2] if len(reduced) > 2 and reduced[2] else {})}
+        notes = _notes(error)
+        state: dict[str, Any] = {"__notes__": notes} if notes else {}
         for name, value in attributes.items():
-            item = self._packed(value, depth)
-            if item is not None or value is None:
-                state[clean(str(name))] = item
-        return packed, state
+            packed = None if _is_special(name) else self._packed(value, depth)
+            if packed is not None or value is None:
+                state[clean(name)] = packed
+        return self._packed(list(args), depth), state
 
     def _packed(self, value: Any, depth: int) -> Json:
         """Tagged JSON; None if it cannot be carried, or there is no room left."""
 
-        def nested(error: BaseException) -> Json:
+        def inner(error: BaseException) -> Json:
             return msgspec.to_builtins(self.failure(error, depth + 1))
 
-        packed = _quietly(lambda: pack(value, nested))
-        return self._fitting(packed)
-
-    def _details(self, error: BaseException) -> Json:
-        details = _attribute(error, "details")
-        plain = _quietly(lambda: msgspec.json.decode(encode(details, what="an error's details")))
-        return self._fitting(plain)
+        return self._fitting(_quietly(lambda: pack(value, inner))) if self.room > 0 else None
 
     def _fitting(self, json: Json) -> Json:
-        size = len(msgspec.json.encode(json))
-        if size > self.room:
+        size = _quietly(lambda: len(msgspec.json.encode(json)))  # an integer may have too many digits
+        if size is None or size > self.room:
             return None
         self.room -= size
         return json
 
+    def _cut(self, text: str, limit: int) -> str:
+        text = clean(text, min(limit, max(self.room, 200)))
+        self.room -= len(text)
+        return text
+
 
 def restore(failure: Failure) -> Exception:
-    """The error again: its own class where that is imported here and can be rebuilt, else `StepFailed`. Never raises."""
+    """The error again: its own class where that is imported here and can be rebuilt, else `StepFailed`. Never raises.
+
+    A note on it says where it was first raised.
+    """
     error = _quietly(lambda: _own_class(failure)) or _unknown(failure)
     if failure.cause is not None:
         error.__cause__ = restore(failure.cause)
@@ -176,31 +181,43 @@ def _own_class(failure: Failure) -> Exception | None:
         return _group(failure, cls)
     if cls is None or not issubclass(cls, Exception):
         return None
+    if cls.__module__ == errors.__name__:
+        return _one_of_ours(failure, cls)
     if failure.args is not None:
-        error = _quietly(lambda: _rebuilt(cls, unpack(failure.args, _nested), failure))
-        if error is not None:
+        args = failure.args
+        error = _quietly(lambda: _rebuilt(cls, unpack(args, _inner), failure))
+        if error is not None and _says(error) == failure.message:
             return error
-    # Arguments that could not be carried, or do not say what the error said: its text must do.
-    return _quietly(lambda: _rebuilt(cls, [failure.message], failure))
+    # Arguments that could not be carried, or do not say what the error said: its text must do. The class counts most.
+    error = _quietly(lambda: _rebuilt(cls, [failure.message], failure))
+    return error if error is not None and failure.message in (_says(error) or "") else None
 
 
-def _rebuilt(cls: type[Exception], args: list[Any], failure: Failure) -> Exception | None:
+def _rebuilt(cls: type[Exception], args: list[Any], failure: Failure) -> Exception:
     """An instance made by its built-in base alone: the class's own `__init__` need not take what ended up in `args`."""
     base = _builtin_base(cls)
     error = cast("Exception", base.__new__(cls, *args))
     base.__init__(error, *args)
     _set_state(error, failure)
-    return error if clean(str(error), MAX_MESSAGE) == failure.message else None
+    return error
+
+
+def _one_of_ours(failure: Failure, cls: type[Exception]) -> Exception:
+    """Ours all take a message alone; a failure that was written by hand has no state, but may have a code of its own."""
+    error = cls(failure.message)
+    _set_state(error, failure)
+    for name in ("code", "details", "retryable"):
+        value = getattr(failure, name)
+        if value is not None and name not in failure.state and getattr(error, name, None) != value:
+            setattr(error, name, value)
+    return error
 
 
 def _set_state(error: Exception, failure: Failure) -> None:
     for name, value in failure.state.items():
-        # Past a __setattr__ of its own, as a frozen dataclass has.
-        BaseException.__setattr__(error, name, unpack(value, _nested))
-    if isinstance(error, GatherError):
-        for name in ("failures", "results"):
-            if name not in failure.state:  # too large to carry
-                setattr(error, name, [])
+        if name == "__notes__" or not _is_special(name):
+            # Past a __setattr__ of its own, as a frozen dataclass has.
+            BaseException.__setattr__(error, name, unpack(value, _inner))
 
 
 def _group(failure: Failure, cls: type | None) -> Exception:
@@ -221,12 +238,12 @@ def _unknown(failure: Failure) -> StepFailed:
         traceback=failure.traceback or None,
     )
     if failure.retryable is not None:
-        error.retryable = failure.retryable  # type: ignore[attr-defined]
-    error._failure = failure  # type: ignore[attr-defined]
+        error.__dict__["retryable"] = failure.retryable
+    error.__dict__["_failure"] = failure
     return error
 
 
-def _nested(json: Json) -> Exception:
+def _inner(json: Json) -> Exception:
     return restore(msgspec.convert(json, Failure))
 
 
@@ -235,16 +252,17 @@ def _builtin_base(cls: type[BaseException]) -> type[BaseException]:
 
 
 def _slots(error: BaseException) -> dict[str, Any]:
-    names = [name for cls in type(error).__mro__ for name in _names(cls.__dict__.get("__slots__", ()))]
-    return {name: getattr(error, name) for name in names if hasattr(error, name)}
+    declared = [vars(cls).get("__slots__", ()) for cls in type(error).__mro__]
+    names = [name for slots in declared for name in ((slots,) if isinstance(slots, str) else slots)]
+    return {name: getattr(error, name) for name in names if not _is_special(name) and hasattr(error, name)}
 
 
-def _names(slots: Any) -> tuple[str, ...]:
-    return (slots,) if isinstance(slots, str) else tuple(slots)
+def _is_special(name: str) -> bool:
+    return name.startswith("__")
 
 
 def _type_name(error: BaseException) -> str:
-    return clean(_quietly(lambda: class_name(type(error))) or "perdure:UnknownError", 500)
+    return clean(_quietly(lambda: class_name(type(error))) or "perdure:UnknownError", 300)
 
 
 def _text(error: BaseException) -> str:
@@ -252,14 +270,22 @@ def _text(error: BaseException) -> str:
     return text if text is not None else f"(a {type(error).__name__} whose text cannot be shown)"
 
 
+def _says(error: Exception) -> str | None:
+    return _quietly(lambda: clean(str(error), MAX_MESSAGE))
+
+
 def _attribute(error: BaseException, name: str) -> Any:
     return _quietly(lambda: getattr(error, name, None))
+
+
+def _plain(value: object) -> Json:
+    return None if value is None else _quietly(lambda: msgspec.json.decode(encode(value, what="an error's details")))
 
 
 def _code(error: BaseException) -> str | None:
     code = _attribute(error, "code")
     if isinstance(code, str | int) and not isinstance(code, bool):
-        return clean(str(code), 200)
+        return _quietly(lambda: clean(str(code), 200))
     return None
 
 
@@ -271,22 +297,21 @@ def _retryable(error: BaseException, group: tuple[Failure, ...]) -> bool | None:
     return False if any(member.retryable is False for member in group) else None
 
 
-def _traceback(error: BaseException, before: str) -> str:
-    """Where it was raised, innermost frames last, and where it was before it came here."""
+def _traceback(error: BaseException) -> str:
+    """Where it was raised, innermost frame last, and before that where it was raised before it was stored."""
     frames = _quietly(lambda: traceback.format_tb(error.__traceback__, limit=-MAX_FRAMES)) or []
-    text = clean("".join(frames), MAX_TRACEBACK)
-    return clean(f"{text}{_NOTE}{before}" if text and before else text or before, MAX_TRACEBACK)
+    before = next((note.removeprefix(_NOTE) for note in _all_notes(error) if note.startswith(_NOTE)), "")
+    return "".join(frames) + (_NOTE if frames and before else "") + before
 
 
-def _own_note(error: BaseException) -> str:
-    for note in _attribute(error, "__notes__") or ():
-        if _is_ours(note):
-            return cast("str", note).removeprefix(_NOTE)
-    return ""
+def _notes(error: BaseException) -> list[str]:
+    """The notes of users."""
+    return [clean(note, 1000) for note in _all_notes(error) if not note.startswith(_NOTE)][:20]
 
 
-def _is_ours(note: object) -> bool:
-    return isinstance(note, str) and note.startswith(_NOTE)
+def _all_notes(error: BaseException) -> list[str]:
+    notes = _attribute(error, "__notes__")
+    return [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
 
 
 def _quietly(action: Callable[[], T]) -> T | None:

@@ -49,7 +49,7 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
         """Microseconds to wait after the `failures`-th failure (1-based). `chance` is uniform in [0, 1)."""
         cap = min(self.cap, _FAR)
         if self.backoff == "fixed" or self.base == 0 or self.factor == 1.0:
-            wait = float(self.base)
+            wait = float(min(self.base, cap))
         else:
             wait = _grow(self.base, self.factor, failures - 1, cap)
         return int(min(wait, cap) * (1.0 - self.jitter * chance))

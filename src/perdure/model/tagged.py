@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import sys
 from base64 import b64decode, b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Any, TypeAlias
 
 import msgspec
@@ -21,6 +21,9 @@ from perdure.model.values import decode, encode
 Json: TypeAlias = Any
 
 _DEPTH = 20
+#: Items of a collection, and characters of a text: nobody waits for an error that holds a data set.
+_MAX_ITEMS = 10_000
+_MAX_TEXT = 1_000_000
 _WHAT = "an error's attribute"
 
 
@@ -29,9 +32,9 @@ def clean(text: str, limit: int | None = None) -> str:
     text = str.encode(text, "utf-8", "backslashreplace").decode().replace("\0", "\\x00")
     if limit is None or len(text) <= limit:
         return text
-    tail = limit // 2
-    head = limit - tail
-    return f"{text[:head]}\n... {len(text) - limit} characters left out ...\n{text[-tail:]}"
+    # Within the limit with its mark, so that text which was cut is not cut again.
+    half = max(limit - 60, 2) // 2
+    return f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
 
 
 def class_name(cls: type) -> str:
@@ -56,6 +59,8 @@ def pack(value: object, error: Callable[[BaseException], Json], depth: int = _DE
     kind = type(value)
     if value is None or kind is bool or kind is int:
         return value
+    if isinstance(value, str | bytes | bytearray | list | tuple | set | frozenset | dict):
+        _check_size(value)
     if kind is str:
         return clean(value)  # type: ignore[arg-type]  # exactly str
     if depth == 0:
@@ -72,6 +77,11 @@ def pack(value: object, error: Callable[[BaseException], Json], depth: int = _DE
     if isinstance(value, dict):
         return _pack_dict(value, error, depth - 1)
     return _pack_object(value)
+
+
+def _check_size(value: Sized) -> None:
+    if len(value) > (_MAX_TEXT if isinstance(value, str | bytes | bytearray) else _MAX_ITEMS):
+        raise InvalidValue(f"{_WHAT} is too large")
 
 
 def _pack_dict(value: dict[Any, Any], error: Callable[[BaseException], Json], depth: int) -> Json:
