@@ -10,12 +10,15 @@ from typing import Any, NamedTuple
 from perdure.testing.clock import ManualClock
 from perdure.testing.conformance import (
     batches,
+    cancels,
     children,
     claims,
     continuation,
     create,
+    deletion,
     fence,
     leases,
+    requeues,
     signals,
     tokens,
     turns,
@@ -33,6 +36,9 @@ _TOPICS: tuple[ModuleType, ...] = (
     signals,
     children,
     continuation,
+    cancels,
+    deletion,
+    requeues,
 )
 
 
