@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 
 from perdure.testing.clock import ManualClock
 from perdure.testing.conformance import (
+    audits,
     batches,
+    blocked,
     cancels,
     children,
     claims,
@@ -17,7 +19,10 @@ from perdure.testing.conformance import (
     create,
     deletion,
     fence,
+    histories,
+    hostile,
     leases,
+    listing,
     requeues,
     signals,
     tokens,
@@ -39,6 +44,11 @@ _TOPICS: tuple[ModuleType, ...] = (
     cancels,
     deletion,
     requeues,
+    blocked,
+    histories,
+    audits,
+    listing,
+    hostile,
 )
 
 
