@@ -260,19 +260,19 @@ class Perdure:
 
     def _resolve(
         self, workflow: Any, options: StartKeywords, verb: str
-    ) -> tuple[WorkflowDefinition[Any, Any], StartOptions]:
+    ) -> tuple[WorkflowDefinition[..., Any], StartOptions]:
         chosen = StartOptions()
         if isinstance(workflow, BoundWorkflow):
             bound = cast("BoundWorkflow[..., Any]", workflow)
             workflow, chosen = bound.definition, bound.options
         if isinstance(workflow, str):
-            definition = self.registry.workflow(workflow)
+            found = self.registry.workflow(workflow)
         elif isinstance(workflow, WorkflowDefinition):
-            definition = cast("WorkflowDefinition[Any, Any]", workflow)
-            self.registry.add(definition)
+            found = cast("WorkflowDefinition[..., Any]", workflow)
+            self.registry.add(found)
         else:
             raise UsageError(f"{verb} needs a workflow, not {workflow!r}; decorate the function with @workflow")
-        return definition, chosen.using(options, verb).over(definition.declared)
+        return found, chosen.using(options, verb).over(definition.declared)
 
     async def _start(
         self,
@@ -284,7 +284,12 @@ class Perdure:
         engine = self.engine
         new = self._new_run(definition, input, options)
         executor = engine.executor
-        if new.start_at is None and not engine.claimer.backlog and executor.room() > 0 and self._serves(new.namespace):
+        if (
+            new.start_at is None
+            and not engine.claimer.backlog
+            and executor.holdings.room() > 0
+            and self._serves(new.namespace)
+        ):
             future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
             executor.start(definition, new, messages, lambda answer: _set(future, answer))
             answer = await asyncio.shield(future)
@@ -302,7 +307,7 @@ class Perdure:
             else None
         )
         if key is not None and messages:
-            engine.executor.nudge(key.incarnation)
+            engine.executor.nudges.run(key.incarnation)
         return RunHandle(engine, new.id, definition, key)
 
     def _serves(self, namespace: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
 from perdure.authoring.context import Context
@@ -17,10 +17,13 @@ class WorkflowBody:
     def __init__(self, definition: WorkflowDefinition[Any, Any], registry: Registry) -> None:
         self._definition = definition
         self._registry = registry
-        self.encode_result: Callable[[Any], bytes] = definition.signature.encode_result
 
     def start(self, instance: Instance) -> Coroutine[Any, Any, Any]:
         """The body's coroutine, begun on the run's stored input."""
         context = Context(instance, self._registry, self._definition)
         instance.context = context
         return self._definition.call(context, instance.run.input)
+
+    def encode_result(self, value: Any) -> bytes:
+        """The stored form of what the body returned."""
+        return self._definition.signature.encode_result(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, cast
 
 from perdure.authoring.options import StartOptions
 from perdure.authoring.workflow import WorkflowDefinition
@@ -80,7 +80,8 @@ class ChildHandle(Generic[R]):
 
     def result(self) -> Coroutine[Any, Any, R]:
         """Wait for the child's end; raises `ChildFailed` if it did not complete. Giving up the wait leaves it running."""
-        return self._instance.join(self.id, decode=self._decode, refusal=self._refusal)  # type: ignore[return-value]
+        wait = self._instance.join(self.id, decode=self._decode, refusal=self._refusal)
+        return cast("Coroutine[Any, Any, R]", wait)
 
     def __repr__(self) -> str:
         return f"<child {self.id!r}>"

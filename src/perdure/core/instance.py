@@ -13,22 +13,17 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Coroutine, Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
+from perdure.core.explain import child_failure, explained, raisable, raised_cancelled, signal_timeout
 from perdure.core.inbox import Key, message_key
 from perdure.core.issuing import NO_SEQ, Issuing
 from perdure.core.loop import Spin, Task, TimerHandle
 from perdure.core.operation import Operation
 from perdure.core.replay import Recorded, revive
 from perdure.core.turn import Arrival, Blocked, Body, Cancelled, Completed, Continued, Failed, StepDone, Turn
-from perdure.model.errors import (
-    ChildFailed,
-    DeadlockError,
-    ForbiddenInWorkflow,
-    PerdureError,
-    SignalTimeout,
-)
-from perdure.model.failure import Failure, capture, decode_failure, encode_failure, restore
+from perdure.model.errors import DeadlockError, ForbiddenInWorkflow
+from perdure.model.failure import capture, decode_failure, encode_failure, restore
 from perdure.model.history import Entry, Event, Op
 from perdure.model.messages import Message, MessageKind
 from perdure.model.run import NewRun
@@ -110,7 +105,7 @@ class Instance(Issuing):
         self._open.clear()
         self._main = None
 
-    def continue_as_new(self, successor: NewRun) -> None:
+    def continue_as_new(self, successor: NewRun) -> NoReturn:
         """End this run and go on as `successor`. Never returns."""
         if not self._alive():
             raise ContinueAsNew
@@ -177,7 +172,7 @@ class Instance(Issuing):
         else:
             self._deliverable.insert(0, key)
         if message.kind is MessageKind.CHILD and message.failed:
-            self._deliver(operation, Event.FAILED, encode_failure(_child_failure(message)))
+            self._deliver(operation, Event.FAILED, encode_failure(child_failure(message)))
         else:
             self._deliver(operation, Event.RESOLVED, message.payload)
 
@@ -197,13 +192,15 @@ class Instance(Issuing):
             self.loop.fire(target)
         elif target is not None and not target.done():
             if event is Event.FAILED:
-                target.set_exception(restore(decode_failure(payload or b"")))
+                target.set_exception(raisable(restore(decode_failure(payload or b"")), operation))
                 return
+            assert operation.decode is not None
             try:
-                assert operation.decode is not None
-                target.set_result(operation.decode(payload or b"null"))
-            except PerdureError as error:
-                target.set_exception(error)
+                value = operation.decode(payload or b"null")
+            except Exception as error:  # restoring a value may run checks of the user's own
+                target.set_exception(raisable(error, operation))
+            else:
+                target.set_result(value)
 
     # -- taking in ----------------------------------------------------------------------------------------------------
 
@@ -228,15 +225,15 @@ class Instance(Issuing):
 
         They keep the order of their numbers also where the clocks that stamped them disagree.
         """
-        latest = (0, 0, 0)
+        latest = 0
         for number, order, message in messages:
             if number > self.inbox.seen:
                 self.inbox.seen = number
                 if message.kind is MessageKind.CANCEL:
                     yield (0, 0, order, message)
                 else:
-                    latest = max(latest, (message.at, 0, order))
-                    yield (*latest, message)
+                    latest = max(latest, message.at)
+                    yield (latest, 0, order, message)
 
     def _take(self, event: Arrival | Operation) -> None:
         if isinstance(event, Operation):
@@ -255,7 +252,7 @@ class Instance(Issuing):
             self._deliver(operation, Event.RESOLVED, None)
             return
         self.inbox.unwait(operation)
-        self._deliver(operation, Event.FAILED, encode_failure(capture(_signal_timeout(operation, self))))
+        self._deliver(operation, Event.FAILED, encode_failure(capture(signal_timeout(operation, self.describe()))))
 
     def _receive(self, message: Message) -> None:
         if message.kind is MessageKind.CANCEL:
@@ -324,9 +321,9 @@ class Instance(Issuing):
         elif self._successor is not None:
             turn.outcome = Continued(self._successor)
         elif main.cancelled():
-            turn.outcome = Failed(_raised_cancelled(self))
+            turn.outcome = Failed(raised_cancelled(self.describe()))
         elif (error := main.exception()) is not None:
-            turn.outcome = Failed(capture(_explained(error)))
+            turn.outcome = Failed(capture(explained(error)))
         else:
             turn.outcome = self._completed(main.result())
 
@@ -360,40 +357,6 @@ def _note_attempt(operation: Operation | None, entry: Entry) -> None:
         operation.next_at = entry.due
     elif entry.event is Event.ATTEMPT_CUT:
         operation.attempts += 1
-
-
-def _child_failure(message: Message) -> Failure:
-    inner = decode_failure(message.payload or b"")
-    if inner.code == "child_start_failed":
-        text, status = f"child {message.name!r} failed to start: {inner.message}", "not started"
-    else:
-        text, status = f"child {message.name!r} failed: {inner.message}", inner.code or "failed"
-    error = ChildFailed(text, child_id=message.name, status=status)
-    error.__cause__ = restore(inner)
-    return capture(error)
-
-
-def _signal_timeout(operation: Operation, instance: Instance) -> SignalTimeout:
-    key = operation.key
-    what = f"token {key[1]!r}" if key is not None and key[0] == "token" else f"signal {operation.name!r}"
-    seconds = ((operation.due or 0) - operation.since) / 1_000_000
-    return SignalTimeout(
-        f"{instance.describe()} waited {seconds:g} seconds for {what}, and none came",
-        signal=operation.name,
-        timeout=seconds,
-    )
-
-
-def _raised_cancelled(instance: Instance) -> Failure:
-    return capture(
-        PerdureError(f"the body of {instance.describe()} raised CancelledError, though nobody cancelled the run")
-    )
-
-
-def _explained(error: BaseException) -> BaseException:
-    if isinstance(error, RuntimeError) and "attached to a different loop" in str(error):
-        error.add_note("A workflow body cannot await what belongs to another event loop; put it in a step.")
-    return error
 
 
 _DELIVERED = frozenset({Event.RESOLVED, Event.FAILED, Event.CANCEL})

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from perdure.core.inbox import Inbox, Key, child_key, signal_key, token_key
-from perdure.core.loop import Closing, Halt, OpFuture, TimerHandle, WorkflowLoop
+from perdure.core.loop import Closing, Halt, OpFuture, TimerHandle, new_loop
 from perdure.core.operation import Operation
 from perdure.core.pending import Pending
 from perdure.core.replay import Recorded
@@ -21,16 +21,13 @@ from perdure.model.run import NewRun
 #: The position of entries that belong to no operation.
 NO_SEQ = -1
 
-#: How often a dying body is told so at its operations before they just never resolve (it swallows everything in a loop).
-_LAST_WORDS = 100
-
 
 class Issuing:
     """The half of an instance that the body talks to. `Instance` is the other half."""
 
     def __init__(self, run: NewRun, handles: int | None) -> None:
         self.run = run
-        self.loop = WorkflowLoop(self, run.seed) if handles is None else WorkflowLoop(self, run.seed, handles)
+        self.loop = new_loop(self, run.seed, handles)
         self._open = Pending()
         #: What can be delivered without the world: children that cannot start, keys whose message and wait may have met.
         self._deliverable: list[Operation | Key] = []
@@ -40,7 +37,6 @@ class Issuing:
         self._fault: PerdureError | None = None
         self._patches: dict[str, bool] = {}
         self._random: Random | None = None
-        self._last_words = 0
 
     @property
     def pending(self) -> dict[int, Operation]:
@@ -83,7 +79,8 @@ class Issuing:
         """Wait for a signal by name, or for one to a token, at most `timeout` microseconds."""
         due = None if timeout is None else self.loop.now + timeout
         operation = self._issue(Op.SIGNAL, name, None if token is None else token.encode(), due)
-        operation.key = signal_key(name) if token is None else token_key(token)
+        # A replay waits for the recorded token, which the store knows the wait by, whatever the code makes of it now.
+        operation.key = signal_key(name) if operation.payload is None else token_key(operation.payload.decode())
         self._wait(operation)
         return self._future(operation, decode)
 
@@ -177,9 +174,7 @@ class Issuing:
         """False if the body is to get an operation that never resolves; raises in a body that shall end here."""
         if not self.loop.closing and self._fault is None:
             return True
-        self._last_words += 1
-        if self._last_words < _LAST_WORDS:
-            raise Closing if self.loop.closing else Halt
+        self.loop.refuse(Closing if self.loop.closing else Halt)
         return False
 
     def _future(self, operation: Operation, decode: Callable[[bytes], Any]) -> OpFuture[Any]:

@@ -9,6 +9,8 @@ What would leak the world into the body, and what is done about it:
 
 * *Addresses.* Sets of tasks and futures iterate by hash. Ours hash by mix(seed, creation number). (Plain numbers would
   collide across runs in asyncio's process-wide task set.)
+* *The collector.* An async generator that the body lets go of is closed in a task of its own, as always in asyncio; one that
+  is part of a reference cycle is not, since only chance says when the collector comes by.
 * *I/O and threads.* Every loop method that is not made for a workflow raises `ForbiddenInWorkflow`.
 * *The host's loop.* `enter` swaps the running loop, the current task (kept per thread since Python 3.14) and the
   async-generator hooks, and puts them back.
@@ -19,20 +21,29 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import sys
 from asyncio import events, tasks
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import contextmanager
 from types import CodeType, FrameType
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, TypeVarTuple, cast
 
 from perdure.model.errors import ForbiddenInWorkflow
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 #: Handles one turn may run. A body that needs more in one turn is spinning.
 TURN_HANDLES = 1_000_000
+
+#: No timer is due later (microseconds): what every store's integer column holds. `sleep(math.inf)` is one that never fires.
+FAR = 1 << 61
+
+#: How often a dying frame is told so before what it awaits just never resolves (it swallows everything in a loop), and how
+#: often it is closed before it is given up.
+LAST_WORDS = 100
 
 _MASK = (1 << 61) - 2  # what fits a hash without being folded, and is never -1
 
@@ -77,11 +88,11 @@ class TimerHandle(asyncio.TimerHandle):
 class Future(asyncio.Future[T]):
     """A future whose hash is the same in every replay."""
 
-    __slots__ = ("_number",)
-    _number: int
+    __slots__ = ("number",)
+    number: int
 
     def __hash__(self) -> int:
-        return self._number
+        return self.number
 
 
 class OpFuture(Future[T]):
@@ -102,17 +113,17 @@ class OpFuture(Future[T]):
 class Task(asyncio.Task[T]):
     """A task whose hash is the same in every replay."""
 
-    __slots__ = ("_number",)
-    _number: int
+    __slots__ = ("number",)
+    number: int
 
     def __hash__(self) -> int:
-        return self._number
+        return self.number
 
 
 class WorkflowLoop(asyncio.AbstractEventLoop):
     """The loop of one workflow instance. Not thread-safe: one thread at a time, inside `enter`."""
 
-    def __init__(self, host: Host, seed: int, handles: int = TURN_HANDLES) -> None:
+    def __init__(self, host: Host, seed: int, handles: int) -> None:
         self.host = host
         #: Virtual now, microseconds.
         self.now = 0
@@ -124,17 +135,19 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._handles = handles
         self._tasks: list[Task[Any]] = []
         self._prune_at = 32
+        self._refusals = 0
+        self._collecting = False
 
     # -- driving ------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def enter(self) -> Iterator[None]:
+    def enter(self) -> Generator[None]:
         """Make this the running loop of the thread for a while."""
         outer = events._get_running_loop()
         task = _swap_current_task(outer, None)
         hooks = sys.get_asyncgen_hooks()
         events._set_running_loop(self)
-        sys.set_asyncgen_hooks(firstiter=None, finalizer=self._finalize)
+        sys.set_asyncgen_hooks(firstiter=_watch_collector, finalizer=self._finalize)
         try:
             yield
         finally:
@@ -170,14 +183,22 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._ready.clear()
         with self.enter():
             for task in self.live_tasks():
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                task._log_destroy_pending = False  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+                self._refusals = 0
                 _close(task.get_coro())
+                tasks._unregister_task(task)
         self._ready.clear()
         self._tasks.clear()
 
+    def refuse(self, error: type[BaseException]) -> None:
+        """Raise `error` in a frame that shall end here; return if it has been told often enough."""
+        self._refusals += 1
+        if self._refusals < LAST_WORDS:
+            raise error
+
     def _finalize(self, agen: AsyncGenerator[Any, Any]) -> None:
-        # A generator that outlived its turn (found by the collector between two) is just dropped.
-        if events._get_running_loop() is self and not self.closing:
+        # One that the collector found, in a turn or between two, is just dropped: see the head of this module.
+        if events._get_running_loop() is self and not self._collecting and not self.closing:
             self.create_task(agen.aclose())
 
     # -- what asyncio asks of a loop ----------------------------------------------------------------------------------
@@ -194,20 +215,22 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def is_closed(self) -> bool:
         return self.closing
 
-    def call_soon(self, callback: Any, *args: Any, context: contextvars.Context | None = None) -> asyncio.Handle:
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
 
     def call_later(
-        self, delay: float, callback: Any, *args: Any, context: contextvars.Context | None = None
+        self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        return self._timer(self.now + round(delay * 1_000_000), callback, args, context)
+        return self._timer(min(self.now + _micros(delay), FAR), callback, args, context)
 
     def call_at(
-        self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        return self._timer(round(when * 1_000_000), callback, args, context)
+        return self._timer(_micros(when), callback, args, context)
 
     def _timer(self, due: int, callback: Any, args: Any, context: contextvars.Context | None) -> TimerHandle:
         handle = TimerHandle(due / 1_000_000, callback, args, self, context)
@@ -224,14 +247,16 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             self.host.abandon(handle.seq)
 
     def create_future(self) -> Future[Any]:
+        if self.closing:
+            self.refuse(Closing)
         future: Future[Any] = Future(loop=self)
-        future._number = self._next_hash()
+        future.number = self._next_hash()
         return future
 
     def operation_future(self, seq: int) -> OpFuture[Any]:
         """The future of operation `seq`."""
         future: OpFuture[Any] = OpFuture(loop=self)
-        future._number = self._next_hash()
+        future.number = self._next_hash()
         future.seq = seq
         return future
 
@@ -242,14 +267,15 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             if asyncio.iscoroutine(coro):
                 coro.close()
             raise Closing
-        if sys._getframe(1).f_code in _ENSURE_FUTURE:
-            _refuse_as_completed(sys._getframe(2), coro)
+        caller = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]  (the one cheap way)
+        if caller.f_code in _ENSURE_FUTURE:
+            _refuse_as_completed(caller.f_back, coro)
         if not asyncio.iscoroutine(coro):
             # A step call is a future already; `create_task(charge(order))` shall work as for any coroutine.
             coro = _await(coro)
-        task: Task[Any] = Task.__new__(Task)
-        task._number = self._next_hash()  # before __init__, which puts the task into asyncio's process-wide set
-        Task.__init__(task, coro, loop=self, name=name or f"task-{self._count}", context=context)
+        task = cast("Task[Any]", Task.__new__(Task))
+        task.number = self._next_hash()  # before __init__, which puts the task into asyncio's process-wide set
+        task.__init__(coro, loop=self, name=name or f"task-{self._count}", context=context)
         self._tasks.append(task)
         if len(self._tasks) >= self._prune_at:
             self._tasks = self.live_tasks()
@@ -262,6 +288,14 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def _next_hash(self) -> int:
         self._count += 1
         return ((self._seed + self._count) * 0xBF58476D1CE4E5B9 >> 3) & _MASK
+
+
+def _micros(seconds: float) -> int:
+    if -FAR < seconds * 1_000_000 < FAR:
+        return round(seconds * 1_000_000)
+    if seconds != seconds:
+        raise ValueError("a delay cannot be NaN")
+    return FAR if seconds > 0 else -FAR
 
 
 def _forbid(name: str) -> Callable[..., Any]:
@@ -280,6 +314,12 @@ for _name, _member in list(vars(asyncio.AbstractEventLoop).items()):
         setattr(WorkflowLoop, _name, _forbid(_name))
 
 
+def new_loop(host: Host, seed: int, handles: int | None = None) -> WorkflowLoop:
+    """A loop for one instance. `handles` bounds a turn; None: as many as any sensible turn needs."""
+    # Not abstract: whatever asyncio's interface has beyond the class's own methods was forbidden by name just above.
+    return WorkflowLoop(host, seed, handles or TURN_HANDLES)  # type: ignore[abstract]
+
+
 def _swap_current_task(loop: asyncio.AbstractEventLoop | None, task: Any) -> Any:
     """Set the current task of `loop` and return the one before. Python 3.11 has no such call: it keeps tasks by loop."""
     if loop is None:
@@ -292,10 +332,21 @@ async def _await(future: Any) -> Any:
     return await future
 
 
+def _watch_collector(agen: AsyncGenerator[Any, Any]) -> None:
+    if _note_collection not in gc.callbacks:
+        gc.callbacks.append(_note_collection)
+
+
+def _note_collection(phase: str, info: dict[str, int]) -> None:
+    loop = events._get_running_loop()
+    if isinstance(loop, WorkflowLoop):
+        loop._collecting = phase == "start"
+
+
 def _close(coro: Any) -> None:
-    # Closing raises what the dying frame raises (our `Closing`, once an operation is tried) or RuntimeError if it goes on
-    # awaiting all the same. A body that swallows everything in a loop is given up after a few times.
-    for _ in range(4):
+    # Closing raises what the dying frame raises (our `Closing`, once an operation is tried), or RuntimeError if the frame goes
+    # on awaiting all the same (a task that it has just cancelled, say).
+    for _ in range(LAST_WORDS):
         try:
             coro.close()
         except BaseException:

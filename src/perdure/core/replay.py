@@ -150,7 +150,7 @@ def _taken_back(entries: list[Entry]) -> list[Entry]:
 
 def source_line() -> str:
     """The innermost line of user code in the running turn, as `file:line`; empty if no user code is running."""
-    frame: FrameType | None = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]  (the one way)
     line = ""
     while frame is not None and frame.f_code is not WorkflowLoop.drain.__code__:
         file = frame.f_code.co_filename

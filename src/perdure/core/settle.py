@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -88,7 +89,7 @@ def _waiting(standing: Standing, instance: Instance, turn: Turn, attempts: Seque
         seen=instance.inbox.seen,
         consumed=tuple(turn.consumed),
         progress=bool(turn.entries) or any(entry.event is Event.ATTEMPT_FAILED for entry in attempts),
-        **_effects(turn),  # type: ignore[arg-type]
+        **_effects(turn),
     )
 
 
@@ -115,7 +116,7 @@ def _ended(standing: Standing, instance: Instance, turn: Turn, attempts: Sequenc
         output=output,
         error=error,
         successor=successor,
-        **_effects(turn),  # type: ignore[arg-type]
+        **_effects(turn),
     )
 
 
@@ -143,7 +144,7 @@ def _end(status: Status, now: int) -> Entry:
     return Entry(Event.END, NO_SEQ, None, status, None, now)
 
 
-def _effects(turn: Turn) -> dict[str, object]:
+def _effects(turn: Turn) -> dict[str, Any]:
     """Children, waits, cancels and values of a turn. Most turns only run steps and have none."""
     issued = [operation for operation in turn.issued if operation.op in _MATTERS]
     closed = {operation.seq for operation in (*turn.abandoned, *turn.resolved) if operation.op in _MATTERS}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -18,10 +18,13 @@ from perdure.model.run import NewRun
 class Body(Protocol):
     """A workflow definition as the core sees it."""
 
-    #: Makes the body's coroutine. Called inside the instance's loop; may raise what the body may raise.
-    start: Callable[[Any], Coroutine[Any, Any, Any]]
-    #: The stored form of what the body returned; may raise.
-    encode_result: Callable[[Any], bytes]
+    def start(self, instance: Any, /) -> Coroutine[Any, Any, Any]:
+        """Make the body's coroutine. Called inside the instance's loop; may raise what the body may raise."""
+        ...
+
+    def encode_result(self, value: Any, /) -> bytes:
+        """The stored form of what the body returned; may raise."""
+        ...
 
 
 class StepDone(Struct, frozen=True, gc=False):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from perdure.authoring.registry import Registry
 from perdure.engine.committer import Committer
 from perdure.engine.executor import Executor
+from perdure.engine.loading import Loading
 from perdure.engine.services.auditor import Auditor
 from perdure.engine.services.claimer import Claimer
 from perdure.engine.services.renewal import Renewal
@@ -45,16 +46,17 @@ class Engine:
         self.committer = Committer(store, clock)
         self.executor = Executor(store, clock, registry, self.committer, settings, owner, chance)
         self.watcher = Watcher(store, clock, self.executor.endings, settings)
-        self.claimer = Claimer(store, clock, registry, self.executor, settings)
+        loading = Loading(store, registry, self.executor, settings)
+        self.claimer = Claimer(store, clock, registry, self.executor, loading, settings)
         self.auditor = Auditor(store, clock, settings, self.claimer.kick)
-        watchdog = Watchdog(settings, monotonic, self.executor)
+        watchdog = Watchdog(settings, monotonic, self.executor.holdings)
         self._threads = (watchdog, Renewal(store, self.executor, watchdog, settings))
 
     async def start(self) -> None:
         """Begin to work. The store is open."""
         self.watcher.start()
         if not self.consume:
-            self.executor.draining = True
+            self.executor.holdings.closed = True
             return
         for service in (*self._threads, self.claimer, self.auditor):
             service.start()
@@ -72,7 +74,7 @@ class Engine:
 
         Nothing that was committed is lost either way: what is released goes on elsewhere, or here after the next start.
         """
-        self.executor.draining = True
+        self.executor.holdings.closed = True
         if self.consume:
             await self.claimer.stop()
             await self.auditor.stop()
@@ -82,7 +84,7 @@ class Engine:
         except TimeoutError:
             log.warning(
                 "perdure: %d runs did not come to rest within %g s; they are given back and go on elsewhere or later",
-                len(self.executor.held),
+                len(self.executor.holdings),
                 self.settings.drain,
             )
         try:

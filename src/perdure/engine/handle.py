@@ -63,11 +63,10 @@ class RunHandle(Generic[R]):
             key, ending = await self._end()
         if ending.status is not Status.COMPLETED:
             _raise(key.id, ending)
-        if ending.output is None:
-            return None  # type: ignore[return-value]
         if self._workflow is not None:
-            return self._workflow.signature.decode_result(ending.output)
-        result: R = values.decode(ending.output, what=f"the result of run {key.id!r}")
+            restored: R = self._workflow.signature.decode_result(ending.output or b"null")
+            return restored
+        result: R = values.decode((ending.output or b"null"), what=f"the result of run {key.id!r}")
         return result
 
     async def wait(self, *, timeout: float | None = None) -> Status:
@@ -176,7 +175,7 @@ class RunHandle(Generic[R]):
         known = executor.endings.recent(key.incarnation)
         if known is not None:
             return known
-        if key.incarnation in executor.held:
+        if key.incarnation in executor.holdings:
             change = executor.endings.listen(key.incarnation)
             try:
                 return await change
@@ -248,9 +247,9 @@ async def send(engine: Engine, message: Outgoing) -> None:
     check_stored(answer)
     key = getattr(answer, "key", None)
     if key is not None:
-        engine.executor.nudge(key.incarnation)
+        engine.executor.nudges.run(key.incarnation)
     elif message.token is not None:
-        engine.executor.nudge_token(message.token)
+        engine.executor.nudges.token(message.token)
     engine.claimer.kick()
 
 

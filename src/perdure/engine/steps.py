@@ -10,7 +10,7 @@ import asyncio
 import contextvars
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from perdure.authoring.current import CurrentStep, running
 from perdure.authoring.registry import Registry
@@ -18,7 +18,7 @@ from perdure.core.operation import Operation
 from perdure.engine.held import Held
 from perdure.engine.threads import Threads
 from perdure.model import values
-from perdure.model.errors import NotRegistered, PerdureError, StepFailed, StepTimeout
+from perdure.model.errors import NotRegistered, StepFailed, StepTimeout
 from perdure.model.history import Op
 from perdure.model.ids import step_id
 
@@ -157,13 +157,3 @@ class Steps:
             held, operation = self._waiting.popleft()
             if held.tasks.get(operation.seq) is QUEUED:
                 self.start(held, operation)
-
-
-def is_final(error: BaseException) -> bool:
-    """True if an error says of itself that trying again is useless. Misuse of Perdure is: it will be the same next time."""
-    if getattr(error, "retryable", None) is False:
-        return True
-    return isinstance(error, PerdureError) and getattr(error, "code", "") in _FINAL
-
-
-_FINAL = frozenset({"invalid_value", "value_too_large", "invalid_arguments", "not_registered", "usage"})

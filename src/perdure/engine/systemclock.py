@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 class SystemClock:
-    """The Clock port on this machine. A jump of the machine's clock moves what is due with it; leases are the store's matter."""
+    """The Clock port on this machine. A jump of the machine's clock moves what is due with it."""
 
     def now(self) -> int:
         return time.time_ns() // 1000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from perdure.core.operation import Operation
 from perdure.engine.events import Events, Lifecycle, call
@@ -64,8 +65,8 @@ class Telling:
                 self._event("step.started", held, step=operation.name, seq=operation.seq, attempt=attempt)
             )
 
-    def _event(self, kind: str, held: Held, **facts: object) -> Lifecycle:
+    def _event(self, kind: str, held: Held, **facts: Any) -> Lifecycle:
         run = held.instance.run
-        return Lifecycle(  # type: ignore[misc]
+        return Lifecycle(
             kind, run.id, held.key.incarnation, run.workflow, run.version, run.namespace, self._now(), **facts
         )

@@ -11,6 +11,7 @@ import logging
 
 from perdure.authoring.registry import Registry
 from perdure.engine.executor import Executor
+from perdure.engine.loading import Loading
 from perdure.engine.settings import Settings
 from perdure.model.errors import StoreError
 from perdure.model.run import FORMAT
@@ -25,13 +26,17 @@ _BATCH = 200
 class Claimer:
     """Event loop only."""
 
-    def __init__(self, store: Store, clock: Clock, registry: Registry, executor: Executor, settings: Settings) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, registry: Registry, executor: Executor, loading: Loading, settings: Settings
+    ) -> None:
         self._store = store
         self._clock = clock
         self._registry = registry
         self._executor = executor
+        self._loading = loading
         self._settings = settings
         self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
         self._alarm: Alarm | None = None
         self._alarm_at = 0
         self._task: asyncio.Task[None] | None = None
@@ -39,7 +44,7 @@ class Claimer:
         self.backlog = False
 
     def start(self) -> None:
-        self._wake.set()
+        self.kick()
         self._executor.on_room = self._room
         self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -55,15 +60,20 @@ class Claimer:
 
     def kick(self) -> None:
         """Something may be due."""
+        self._idle.clear()
         self._wake.set()
+
+    async def idle(self) -> None:
+        """Wait until it has looked since it was last told to, and taken what it found."""
+        await self._idle.wait()
 
     def _room(self, wake_at: int | None) -> None:
         if self.backlog:
-            self._wake.set()
+            self.kick()
         if wake_at is None:
             return
         if wake_at <= self._clock.now():
-            self._wake.set()
+            self.kick()
         else:
             self._arm(wake_at)
 
@@ -78,10 +88,12 @@ class Claimer:
 
     def _ring(self) -> None:
         self._alarm = None
-        self._wake.set()
+        self.kick()
 
     async def _run(self) -> None:
         while self._task is not None:
+            if not self._wake.is_set():
+                self._idle.set()
             await self._wake.wait()
             self._wake.clear()
             try:
@@ -95,7 +107,7 @@ class Claimer:
 
     async def _look(self) -> None:
         while self._task is not None:
-            limit = min(self._executor.room(), _BATCH)
+            limit = min(self._executor.holdings.room(), _BATCH)
             if limit == 0:
                 self.backlog = True
                 return
@@ -105,7 +117,7 @@ class Claimer:
             claimed = await self._store.claim(request)
             self.backlog = len(claimed) == limit
             if claimed:
-                await self._executor.take(claimed)
+                await self._loading.take(claimed)
             if not self.backlog:
                 next_wake = await self._store.next_wake(request)
                 if next_wake is not None:

@@ -57,7 +57,7 @@ class Renewal:
             renewer.close()
 
     def _renew(self, renewer: Renewer) -> None:
-        claims = self._executor.claims()
+        claims = self._executor.holdings.claims()
         if not claims:
             return
         try:
@@ -67,13 +67,13 @@ class Renewal:
             return
         assert self._loop is not None
         try:
-            self._loop.call_soon_threadsafe(self._executor.renewed, renewals)
+            self._loop.call_soon_threadsafe(self._executor.nudges.renewed, renewals)
         except RuntimeError:
             self._stop.set()  # the loop is closed
 
     def _give_back(self, renewer: Renewer) -> bool:
         blocking = self._watchdog.blocking
-        others = [claim for claim in self._executor.claims() if claim.incarnation != blocking]
+        others = [claim for claim in self._executor.holdings.claims() if claim.incarnation != blocking]
         log.error("perdure: the event loop is dead; giving back %d runs and renewing no more", len(others))
         try:
             renewer.release(self._executor.owner, others)

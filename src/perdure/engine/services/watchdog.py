@@ -9,7 +9,7 @@ import threading
 import traceback
 from collections.abc import Callable
 
-from perdure.engine.executor import Executor
+from perdure.engine.holdings import Holdings
 from perdure.engine.settings import Settings
 
 log = logging.getLogger("perdure.engine")
@@ -20,7 +20,7 @@ _INTERVAL = 0.25
 class Watchdog:
     """`start` and `stop` on the event loop, `dead` and `blocking` from any thread."""
 
-    def __init__(self, settings: Settings, monotonic: Callable[[], float], executor: Executor) -> None:
+    def __init__(self, settings: Settings, monotonic: Callable[[], float], holdings: Holdings) -> None:
         self._settings = settings
         self._monotonic = monotonic
         self._stop = threading.Event()
@@ -29,7 +29,7 @@ class Watchdog:
         self._ticked = 0.0
         self._asked = False
         self._reported = False
-        self._executor = executor
+        self._holdings = holdings
         #: The incarnation of the run whose turn or step had the loop when it was found dead.
         self.blocking: int | None = None
 
@@ -47,7 +47,7 @@ class Watchdog:
         dead = self._monotonic() - self._ticked > self._settings.dead_loop
         if dead and self.blocking is None:
             assert self._loop is not None
-            self.blocking = self._executor.running_on(self._loop)
+            self.blocking = self._holdings.running_on(self._loop)
         return dead
 
     def _run(self) -> None:
@@ -71,11 +71,12 @@ class Watchdog:
         self.blocking = None
 
     def _report(self, silent: float) -> None:
-        frame = sys._current_frames().get(self._loop_thread)
+        frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]  (documented, for debuggers like this)
+        frame = frames.get(self._loop_thread)
         stack = "".join(traceback.format_stack(frame)) if frame is not None else "(its thread is gone)"
         log.warning(
-            "perdure: the event loop has been blocked for %.1f s; nothing else runs meanwhile. Make the function that blocks it a "
-            "sync step (it then runs in a thread) or await what it waits for. It is here:\n%s",
+            "perdure: the event loop has been blocked for %.1f s; nothing else runs meanwhile. Make the function that "
+            "blocks it a sync step (it then runs in a thread) or await what it waits for. It is here:\n%s",
             silent,
             stack,
         )

@@ -1,5 +1,5 @@
-"""Telling whoever waits in this process that the store may have changed elsewhere: at the store's hints, and every poll interval
-while somebody waits, in case the hints are lost."""
+"""Telling whoever waits in this process that the store may have changed elsewhere: at the store's hints, and every poll
+interval while somebody waits, in case the hints are lost."""
 
 from __future__ import annotations
 

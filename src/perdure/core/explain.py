@@ -1,0 +1,51 @@
+"""What a body is told when something it waited for failed, and what is recorded when the body itself did."""
+
+from __future__ import annotations
+
+from perdure.core.operation import Operation
+from perdure.model.errors import ChildFailed, PerdureError, SignalTimeout
+from perdure.model.failure import Failure, capture, decode_failure, restore
+from perdure.model.messages import Message
+
+
+def raisable(error: Exception, operation: Operation) -> Exception:
+    """The error, or what Python makes of it where it would end a coroutine instead of failing it (PEP 479)."""
+    if not isinstance(error, StopIteration):
+        return error
+    wrapped = RuntimeError(f"{operation.op} {operation.name!r} raised StopIteration")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def child_failure(message: Message) -> Failure:
+    """Of the child whose unsuccessful end the message tells."""
+    inner = decode_failure(message.payload or b"")
+    if inner.code == "child_start_failed":
+        text, status = f"child {message.name!r} failed to start: {inner.message}", "not started"
+    else:
+        text, status = f"child {message.name!r} failed: {inner.message}", inner.code or "failed"
+    error = ChildFailed(text, child_id=message.name, status=status)
+    error.__cause__ = restore(inner)
+    return capture(error)
+
+
+def signal_timeout(operation: Operation, run: str) -> SignalTimeout:
+    """Of a bounded wait of `run` that is over."""
+    key = operation.key
+    what = f"token {key[1]!r}" if key is not None and key[0] == "token" else f"signal {operation.name!r}"
+    seconds = ((operation.due or 0) - operation.since) / 1_000_000
+    return SignalTimeout(
+        f"{run} waited {seconds:g} seconds for {what}, and none came", signal=operation.name, timeout=seconds
+    )
+
+
+def raised_cancelled(run: str) -> Failure:
+    """Of a body that ended in a CancelledError of its own."""
+    return capture(PerdureError(f"the body of {run} raised CancelledError, though nobody cancelled the run"))
+
+
+def explained(error: BaseException) -> BaseException:
+    """The error, with a note where Python's own words do not say what to do in a workflow."""
+    if isinstance(error, RuntimeError) and "attached to a different loop" in str(error):
+        error.add_note("A workflow body cannot await what belongs to another event loop; put it in a step.")
+    return error

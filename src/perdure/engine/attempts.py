@@ -1,0 +1,83 @@
+"""What becomes of a step's attempt: its result, another one, or its failure. The policy decides; the next commit records."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from perdure.core.operation import Operation
+from perdure.core.turn import StepDone
+from perdure.engine.held import Held
+from perdure.model.errors import UsageError
+from perdure.model.failure import capture, encode_failure
+from perdure.model.history import Entry, Event
+
+log = logging.getLogger("perdure.engine")
+
+
+class Attempts:
+    """Event loop only. `chance` is uniform in [0, 1); `schedule` has the run driven soon; `let_go` drops it uncommitted."""
+
+    def __init__(
+        self,
+        now: Callable[[], int],
+        chance: Callable[[], float],
+        schedule: Callable[[Held], None],
+        let_go: Callable[[Held], None],
+    ) -> None:
+        self._now = now
+        self._chance = chance
+        self._schedule = schedule
+        self._let_go = let_go
+
+    def succeeded(self, held: Held, operation: Operation, began: int, payload: bytes) -> None:
+        """The attempt returned."""
+        held.tasks.pop(operation.seq, None)
+        operation.attempts += 1
+        held.arrivals.append(StepDone(operation.seq, payload, False, self._now(), began))
+        self._schedule(held)
+
+    def failed(self, held: Held, operation: Operation, began: int, error: BaseException) -> None:
+        """The attempt raised."""
+        held.tasks.pop(operation.seq, None)
+        now = self._now()
+        operation.attempts += 1
+        operation.failures += 1
+        policy = operation.policy
+        failure = encode_failure(capture(error))
+        if policy is not None and policy.again(operation.failures, not is_final(error)):
+            operation.next_at = now + policy.delay(operation.failures, self._chance())
+            at = max(now, held.instance.now)
+            held.attempts.append(_entry(Event.ATTEMPT_FAILED, operation, failure, at, operation.next_at, began))
+        else:
+            held.arrivals.append(StepDone(operation.seq, failure, True, now, began))
+        self._schedule(held)
+
+    def vanished(self, held: Held, operation: Operation, error: BaseException) -> None:
+        """The interpreter is being stopped inside a step. Nothing is recorded: whoever recovers the run makes it again."""
+        log.error(
+            "perdure: step %r of %s was stopped by %r; the run is let go and will be recovered",
+            operation.name,
+            held.instance.describe(),
+            error,
+        )
+        self._let_go(held)
+
+    def cut(self, held: Held) -> None:
+        """Open steps may have been in flight when their process was lost: that attempt's number is used up."""
+        now = self._now()
+        for operation in held.instance.steps.values():
+            if operation.next_at is None or operation.next_at <= now:
+                operation.attempts += 1
+                held.attempts.append(_entry(Event.ATTEMPT_CUT, operation, None, held.instance.now, None, None))
+
+
+def is_final(error: BaseException) -> bool:
+    """True if trying again is useless: the error says so itself, or Perdure was misused and will be again."""
+    return getattr(error, "retryable", None) is False or isinstance(error, UsageError)
+
+
+def _entry(
+    event: Event, operation: Operation, payload: bytes | None, at: int, due: int | None, began: int | None
+) -> Entry:
+    return Entry(event, operation.seq, operation.op, operation.name, payload, at, due, began)

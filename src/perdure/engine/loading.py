@@ -1,0 +1,107 @@
+"""From claims to held runs: each gets an instance, out of the cache, replayed from its history, or new."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from perdure.authoring.registry import Registry
+from perdure.core.turn import Blocked
+from perdure.engine.executor import Executor
+from perdure.engine.held import Held
+from perdure.engine.settings import Settings
+from perdure.model.endings import dead_failure
+from perdure.model.errors import StoreError
+from perdure.model.history import Entry
+from perdure.model.run import NewRun, Run, Status
+from perdure.ports.store import Claimed, Store
+
+log = logging.getLogger("perdure.engine")
+
+#: So many replays without giving the loop to others.
+_CHUNK = 20
+
+
+class Loading:
+    """Event loop only."""
+
+    def __init__(self, store: Store, registry: Registry, executor: Executor, settings: Settings) -> None:
+        self._store = store
+        self._registry = registry
+        self._executor = executor
+        self._max_recoveries = settings.max_recoveries
+
+    async def take(self, claims: Sequence[Claimed]) -> None:
+        """Go on with runs that were just claimed. Returns when all are held (or ended, or passed over)."""
+        holdings = self._executor.holdings
+        holdings.coming += len(claims)
+        waiting = len(claims)
+        try:
+            histories = await self._histories(claims)
+            for position, claimed in enumerate(claims):
+                if position % _CHUNK == _CHUNK - 1:
+                    await asyncio.sleep(0)
+                holdings.coming -= 1
+                waiting -= 1
+                self._take_safely(claimed, histories.get(claimed.run.incarnation, ()))
+        finally:
+            holdings.coming -= waiting
+
+    async def _histories(self, claims: Sequence[Claimed]) -> dict[int, Sequence[Entry]]:
+        cache = self._executor.cache
+        cold = [c.run.incarnation for c in claims if c.run.n and not cache.has(c.run.incarnation, c.run.n)]
+        return dict(await self._store.history(cold)) if cold else {}
+
+    def _take_safely(self, claimed: Claimed, history: Sequence[Entry]) -> None:
+        try:
+            self._take(claimed, history)
+        except StoreError:
+            raise
+        except Exception:
+            # One odd row must not keep the others of its batch from starting (FAULTS F10). Its lease runs out.
+            log.exception("perdure: cannot go on with run %r; this is a fault in Perdure", claimed.run.id)
+
+    def _take(self, claimed: Claimed, history: Sequence[Entry]) -> None:
+        executor, run = self._executor, claimed.run
+        definition = self._registry.workflow(run.workflow, run.version)
+        instance = executor.cache.take(run.incarnation, run.n, definition.fingerprint)
+        fresh = instance is None
+        if instance is None:
+            instance = executor.instance(definition, as_new(run))
+        held = Held(run.key, definition, instance, run.epoch, run.n, run.deadline)
+        held.arrivals.extend(claimed.messages)
+        executor.holdings.add(held)
+        if run.recoveries > self._max_recoveries:
+            executor.end(held, Status.DEAD, dead_failure(run.recoveries))
+        elif executor.out_of_time(held):
+            return
+        elif run.started_at is None:
+            executor.begin(held)
+        elif fresh and isinstance(fault := instance.replay(history, run.started_at).outcome, Blocked):
+            executor.block(held, fault.error)
+        else:
+            if claimed.was in (Status.RUNNING, Status.PENDING):
+                executor.attempts.cut(held)
+            executor.drive(held)
+
+
+def as_new(run: Run) -> NewRun:
+    """The facts of a run as its instance needs them."""
+    return NewRun(
+        id=run.id,
+        workflow=run.workflow,
+        version=run.version,
+        input=run.input,
+        seed=run.seed,
+        namespace=run.namespace,
+        priority=run.priority,
+        tags=run.tags,
+        attributes=run.attributes,
+        origin=run.origin,
+        parent=run.parent,
+        awaited_as=run.awaited_as,
+        depth=run.depth,
+        timeout=run.timeout,
+        format=run.format,
+    )

@@ -1,0 +1,75 @@
+"""Telling a run held here at once that a message was put into its inbox by this process. (Messages from elsewhere come with the
+renewal of its lease.)"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from perdure.core.inbox import token_key
+from perdure.engine.held import Held
+from perdure.engine.holdings import Holdings
+from perdure.model.errors import StoreError
+from perdure.model.messages import Message
+from perdure.ports.store import Renewal, Store
+
+log = logging.getLogger("perdure.engine")
+
+
+class Nudges:
+    """Event loop only. `schedule` has the run driven soon; `lost` drops a run whose lease is gone."""
+
+    def __init__(
+        self, store: Store, holdings: Holdings, schedule: Callable[[Held], None], lost: Callable[[Held], None]
+    ) -> None:
+        self._store = store
+        self._holdings = holdings
+        self._schedule = schedule
+        self._lost = lost
+        self._nudged: set[int] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    def run(self, incarnation: int) -> None:
+        """There may be a new message for this run."""
+        if incarnation in self._holdings:
+            self._nudged.add(incarnation)
+            if self._task is None:
+                self._task = asyncio.get_running_loop().create_task(self._fetch())
+
+    def token(self, token: str) -> None:
+        """There may be a new message for whoever waits for this token."""
+        for held in self._holdings.all():
+            if held.instance.inbox.waits_for(token_key(token)):
+                self.run(held.key.incarnation)
+
+    def renewed(self, renewals: Sequence[Renewal]) -> None:
+        """What the store said when the leases were renewed."""
+        for renewal in renewals:
+            held = self._holdings.get(renewal.incarnation)
+            if held is None:
+                continue
+            if not renewal.lost:
+                self._deliver(held, renewal.messages)
+            elif held.commit is None:  # else the commit's own answer says it, and what became of the run
+                self._lost(held)
+
+    async def _fetch(self) -> None:
+        try:
+            while self._nudged:
+                incarnation = self._nudged.pop()
+                messages = await self._store.messages(incarnation)
+                held = self._holdings.get(incarnation)
+                if held is not None:
+                    self._deliver(held, messages)
+        except StoreError as error:
+            log.warning("perdure: cannot read an inbox; the next renewal brings its messages: %s", error)
+        finally:
+            self._task = None
+
+    def _deliver(self, held: Held, messages: Sequence[Message]) -> None:
+        known = {a.number for a in (*held.arrivals, *held.taken) if isinstance(a, Message)}
+        fresh = [m for m in messages if m.number > held.instance.inbox.seen and m.number not in known]
+        if fresh:
+            held.arrivals.extend(fresh)
+            self._schedule(held)
