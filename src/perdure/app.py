@@ -272,7 +272,7 @@ class Perdure:
             self.registry.add(found)
         else:
             raise UsageError(f"{verb} needs a workflow, not {workflow!r}; decorate the function with @workflow")
-        return found, chosen.using(options, verb).over(definition.declared)
+        return found, chosen.using(options, verb).over(found.declared)
 
     async def _start(
         self,

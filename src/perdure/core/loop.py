@@ -28,7 +28,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import contextmanager
 from types import CodeType, FrameType
-from typing import Any, Protocol, TypeVar, TypeVarTuple, cast
+from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 from perdure.model.errors import ForbiddenInWorkflow
 
@@ -273,9 +273,11 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         if not asyncio.iscoroutine(coro):
             # A step call is a future already; `create_task(charge(order))` shall work as for any coroutine.
             coro = _await(coro)
-        task = cast("Task[Any]", Task.__new__(Task))
+        task: Task[Any] = Task.__new__(Task)  # pyright: ignore[reportUnknownVariableType]
         task.number = self._next_hash()  # before __init__, which puts the task into asyncio's process-wide set
-        task.__init__(coro, loop=self, name=name or f"task-{self._count}", context=context)
+        Task.__init__(  # pyright: ignore[reportUnknownMemberType]
+            task, coro, loop=self, name=name or f"task-{self._count}", context=context
+        )
         self._tasks.append(task)
         if len(self._tasks) >= self._prune_at:
             self._tasks = self.live_tasks()
