@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from perdure.model.messages import Message
 from perdure.model.run import Run, Status
 from perdure.ports.store import Claimed, ClaimRequest, Held, Renewal, Serves
-from perdure.stores.sqlite.rows import RUNNING, SELECT_MESSAGE, SELECT_RUN, STATUSES, to_message, to_run
+from perdure.stores.sqlite.rows import RUNNING, SELECT_MESSAGES, SELECT_RUNS, STATUSES, to_messages, to_runs
 from perdure.stores.sqlite.sized import execute_sized, parts
 from perdure.stores.sqlite.transaction import Transaction
 
@@ -25,7 +25,8 @@ _GROUPS: Final = """
             WHERE s.wake_at IS NOT NULL AND {next} ORDER BY s.namespace, s.urgency, s.wake_at LIMIT 1)
         FROM heads AS h JOIN runs AS r ON r.incarnation = h.incarnation
     )
-    SELECT r.namespace, r.urgency, r.wake_at FROM heads AS h JOIN runs AS r ON r.incarnation = h.incarnation
+    SELECT json_group_array(json_array(r.namespace, r.urgency, r.wake_at))
+    FROM heads AS h JOIN runs AS r ON r.incarnation = h.incarnation
 """
 #: Each (namespace, urgency) with its earliest wake time: one seek in the index each, however many runs there are.
 _ALL_GROUPS: Final = _GROUPS.format(first="", next="(s.namespace, s.urgency) > (r.namespace, r.urgency)")
@@ -34,15 +35,21 @@ _GROUPS_OF: Final = _GROUPS.format(
 )
 
 _IN_GROUP: Final = """
-    SELECT incarnation, wake_at, status, fingerprint FROM runs INDEXED BY runs_due
-    WHERE wake_at IS NOT NULL AND namespace = ? AND urgency = ? AND wake_at <= ? AND format <= ?
-    AND (workflow, version) IN (VALUES {serves}) ORDER BY wake_at, incarnation LIMIT ?
+    SELECT json_group_array(json_array(incarnation, wake_at, status, fingerprint)) FROM (
+        SELECT incarnation, wake_at, status, fingerprint FROM runs INDEXED BY runs_due
+        WHERE wake_at IS NOT NULL AND namespace = ? AND urgency = ? AND wake_at <= ? AND format <= ?
+        AND (workflow, version) IN (VALUES {serves}) ORDER BY wake_at, incarnation LIMIT ?
+    )
 """
 _CLAIM: Final = f"""
     UPDATE runs SET owner = ?, wake_at = ?, updated_at = ?, recoveries = recoveries + (status = {RUNNING}),
         status = {RUNNING}, epoch = epoch + 1, listening = 0, fingerprint = NULL
     WHERE incarnation IN (@rows)
 """
+_TAKEN: Final = SELECT_RUNS + " runs WHERE incarnation IN (@rows)"
+_INBOXES: Final = (
+    SELECT_MESSAGES + " (SELECT * FROM messages WHERE incarnation IN (@rows) ORDER BY incarnation, number)"
+)
 # `owner` is set to itself so that its number is taken before those of the rows.
 _RENEW: Final = f"""
     UPDATE runs SET wake_at = ?1, owner = ?2 FROM (VALUES @rows) AS v
@@ -63,6 +70,9 @@ _decode_holders = msgspec.json.Decoder(list[tuple[int, int, str, int]]).decode
 
 #: Runs that can be claimed: incarnation, wake time, status code, fingerprint.
 _Candidate: TypeAlias = tuple[int, int, int, "str | None"]
+
+_decode_candidates = msgspec.json.Decoder(list[tuple[int, int, int, str | None]]).decode
+_decode_groups = msgspec.json.Decoder(list[tuple[str, int, int]]).decode
 
 
 def claim(tx: Transaction, request: ClaimRequest) -> list[Claimed]:
@@ -97,10 +107,10 @@ def next_wake(connection: sqlite3.Connection, request: ClaimRequest) -> int | No
 def _groups(connection: sqlite3.Connection, request: ClaimRequest) -> Iterator[tuple[str, int, int]]:
     """Namespace, urgency and earliest wake time of every group the request is for."""
     if request.namespaces is None:
-        yield from connection.execute(_ALL_GROUPS).fetchall()
+        yield from _decode_groups(connection.execute(_ALL_GROUPS).fetchone()[0])
         return
     for namespace in dict.fromkeys(request.namespaces):
-        yield from connection.execute(_GROUPS_OF, (namespace,)).fetchall()
+        yield from _decode_groups(connection.execute(_GROUPS_OF, (namespace,)).fetchone()[0])
 
 
 def _in_group(
@@ -111,17 +121,16 @@ def _in_group(
     served = dict.fromkeys((each.workflow, each.version) for each in request.serves)
     text = _IN_GROUP.format(serves=",".join(["(?,?)"] * len(served)))
     values = [namespace, urgency, until, request.format, *(part for pair in served for part in pair), limit]
-    return connection.execute(text, values).fetchall()
+    return _decode_candidates(connection.execute(text, values).fetchone()[0])
 
 
 def _take(tx: Transaction, request: ClaimRequest, chosen: Sequence[_Candidate]) -> list[Claimed]:
-    rows = [(incarnation,) for incarnation, *_ in chosen]
     runs: dict[int, Run] = {}
-    for part in parts(rows):
+    for part in parts([(incarnation,) for incarnation, *_ in chosen]):
         execute_sized(tx.connection, _CLAIM, 1, part, request.owner, tx.now + request.lease, tx.now)
-        for row in execute_sized(tx.connection, SELECT_RUN + " WHERE incarnation IN (@rows)", 1, part).fetchall():
-            runs[row[1]] = to_run(row)
-    messages = messages_of(tx, [run.incarnation for run in runs.values() if run.inbox])
+        [text] = execute_sized(tx.connection, _TAKEN, 1, part).fetchone()
+        runs.update((run.incarnation, run) for run in to_runs(tx.connection, text))
+    messages = _messages(tx, [run.incarnation for run in runs.values() if run.inbox])
     claimed: list[Claimed] = []
     for incarnation, _, code, fingerprint in chosen:
         was = STATUSES[code]
@@ -132,15 +141,13 @@ def _take(tx: Transaction, request: ClaimRequest, chosen: Sequence[_Candidate]) 
     return claimed
 
 
-def messages_of(tx: Transaction, incarnations: Sequence[int]) -> Mapping[int, list[Message]]:
+def _messages(tx: Transaction, incarnations: Sequence[int]) -> Mapping[int, list[Message]]:
     """The unconsumed messages of runs, oldest first."""
     found: dict[int, list[Message]] = {}
-    select = (
-        SELECT_MESSAGE.replace("SELECT ", "SELECT incarnation, ", 1) + " WHERE incarnation IN (@rows) ORDER BY 1, 2"
-    )
     for part in parts([(incarnation,) for incarnation in incarnations]):
-        for incarnation, *row in execute_sized(tx.connection, select, 1, part).fetchall():
-            found.setdefault(incarnation, []).append(to_message(tuple(row)))
+        [text] = execute_sized(tx.connection, _INBOXES, 1, part).fetchone()
+        for incarnation, message in to_messages(tx.connection, text):
+            found.setdefault(incarnation, []).append(message)
     return found
 
 
@@ -159,7 +166,7 @@ def _renewal(tx: Transaction, owner: str, held: Held, holder: tuple[int, str, in
         return Renewal(held.incarnation, lost=True)
     if holder[2] <= held.inbox:
         return Renewal(held.incarnation, lost=False)
-    messages = messages_of(tx, [held.incarnation]).get(held.incarnation, ())
+    messages = _messages(tx, [held.incarnation]).get(held.incarnation, ())
     return Renewal(held.incarnation, lost=False, messages=tuple(each for each in messages if each.number > held.inbox))
 
 

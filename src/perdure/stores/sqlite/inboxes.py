@@ -8,7 +8,7 @@ from typing import Final
 from perdure.model.commit import Answer, Applied, Ended, Missing, TokenWait
 from perdure.model.messages import CONTROL, Message, MessageKind, Outgoing
 from perdure.model.run import RunKey
-from perdure.stores.sqlite.rows import FIRST_TERMINAL, SELECT_MESSAGE, Letter, Row, letter_of, to_message
+from perdure.stores.sqlite.rows import FIRST_TERMINAL, SELECT_MESSAGES, Letter, Row, letter_of, to_messages
 from perdure.stores.sqlite.transaction import Transaction
 
 _CHILD: Final = MessageKind.CHILD.value
@@ -22,6 +22,7 @@ _PUT: Final = """
     INSERT INTO messages (incarnation, number, kind, name, token, payload, failed, at, arrival)
     SELECT incarnation, inbox, ?, ?, ?, ?, ?, ?, ? FROM runs WHERE incarnation = ?
 """
+_UNSEEN: Final = SELECT_MESSAGES + " (SELECT * FROM messages WHERE incarnation = ? AND number > ? ORDER BY number)"
 _LETTER: Final = "SELECT kind, name, token, payload, failed, at, arrival FROM messages"
 
 
@@ -98,8 +99,8 @@ def consume(tx: Transaction, incarnation: int, numbers: Sequence[int]) -> None:
 
 def unseen(tx: Transaction, incarnation: int, seen: int) -> tuple[Message, ...]:
     """The unconsumed messages above a number, oldest first."""
-    rows = tx.execute(SELECT_MESSAGE + " WHERE incarnation = ? AND number > ? ORDER BY number", (incarnation, seen))
-    return tuple(to_message(row) for row in rows)
+    [text] = tx.execute(_UNSEEN, (incarnation, seen)).fetchone()
+    return tuple(message for _, message in to_messages(tx.connection, text))
 
 
 def has_control(messages: Iterable[Message]) -> bool:

@@ -11,24 +11,38 @@ from perdure.model.messages import Message
 from perdure.model.run import Run
 from perdure.ports.store import RunQuery
 from perdure.stores.sqlite.rows import (
-    SELECT_ENTRY,
-    SELECT_MESSAGE,
+    SELECT_ENTRIES,
+    SELECT_MESSAGES,
     SELECT_RUN,
+    SELECT_RUNS,
     STATUS_CODES,
-    to_entry,
-    to_message,
+    to_entries,
+    to_messages,
     to_run,
+    to_runs,
 )
 from perdure.stores.sqlite.sized import execute_sized, parts
 
-_HISTORY: Final = SELECT_ENTRY + " WHERE incarnation IN (@rows) ORDER BY incarnation, n"
+#: Entries at a time: some 50 MB at the most.
+_PAGE: Final = 20_000
+
+_HISTORY: Final = f"""{SELECT_ENTRIES} (
+    SELECT * FROM history WHERE (incarnation, n) > (?, ?) AND incarnation IN (@rows) ORDER BY incarnation, n LIMIT {_PAGE}
+)"""
+_MESSAGES: Final = SELECT_MESSAGES + " (SELECT * FROM messages WHERE incarnation = ? ORDER BY number)"
 
 
 def history(connection: sqlite3.Connection, incarnations: Sequence[int]) -> Mapping[int, Sequence[Entry]]:
     found: dict[int, list[Entry]] = {incarnation: [] for incarnation in incarnations}
     for part in parts([(incarnation,) for incarnation in found]):
-        for row in execute_sized(connection, _HISTORY, 1, part).fetchall():
-            found[row[0]].append(to_entry(row))
+        after, page = (-1, -1), _PAGE
+        while page == _PAGE:
+            [text] = execute_sized(connection, _HISTORY, 1, part, *after).fetchone()
+            rows = to_entries(connection, text)
+            for incarnation, _, entry in rows:
+                found[incarnation].append(entry)
+            page = len(rows)
+            after = rows[-1][:2] if rows else after
     return found
 
 
@@ -38,8 +52,8 @@ def get(connection: sqlite3.Connection, run_id: str) -> Run | None:
 
 
 def messages(connection: sqlite3.Connection, incarnation: int) -> Sequence[Message]:
-    rows = connection.execute(SELECT_MESSAGE + " WHERE incarnation = ? ORDER BY number", (incarnation,)).fetchall()
-    return tuple(to_message(row) for row in rows)
+    [text] = connection.execute(_MESSAGES, (incarnation,)).fetchone()
+    return tuple(message for _, message in to_messages(connection, text))
 
 
 def value(connection: sqlite3.Connection, incarnation: int, key: str) -> bytes | None:
@@ -66,10 +80,9 @@ def runs(connection: sqlite3.Connection, query: RunQuery) -> Sequence[Run]:
         )
         bound += [*([] if code is None else [code]), *values, query.limit]
     chosen = " UNION ALL ".join(branches)
-    rows = connection.execute(
-        f"{SELECT_RUN} WHERE incarnation IN ({chosen}) ORDER BY incarnation DESC LIMIT ?", [*bound, query.limit]
-    ).fetchall()
-    return [to_run(row) for row in rows]
+    wanted = f"SELECT * FROM runs WHERE incarnation IN ({chosen}) ORDER BY incarnation DESC LIMIT ?"
+    [text] = connection.execute(f"{SELECT_RUNS} ({wanted}) AS runs", [*bound, query.limit]).fetchone()
+    return to_runs(connection, text)
 
 
 def _conditions(query: RunQuery) -> tuple[str, list[str], list[Any]]:

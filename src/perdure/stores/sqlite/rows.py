@@ -5,6 +5,7 @@ The codes below are stored: append, never renumber.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
@@ -13,6 +14,7 @@ import msgspec
 from perdure.model.history import Entry, Event, Op
 from perdure.model.messages import Message, MessageKind, Outgoing
 from perdure.model.run import Parent, Run, Status
+from perdure.stores.sqlite.packed import LARGEST, LEFT_OUT, packed, unpack
 
 Row: TypeAlias = tuple[Any, ...]
 
@@ -40,22 +42,38 @@ _OPS: Final = {op.value: op for op in Op}
 _KINDS: Final = {kind.value: kind for kind in MessageKind}
 
 #: Bytes. A longer input lies in the table `inputs`.
-LARGE_INPUT: Final = 512
+LARGE_INPUT: Final = LARGEST
 
-_RUN_FIELDS: Final = (
-    "id, incarnation, workflow, version, namespace, status, "
-    "coalesce(input, (SELECT i.input FROM inputs AS i WHERE i.incarnation = runs.incarnation)), "
-    "seed, output, error, owner, epoch, n, inbox, seen, wake_at, listening, deadline, timeout, priority, tags, attributes, "
-    "origin, parent_id, parent, parent_seq, awaited_as, depth, format, recoveries, fingerprint, created_at, started_at, "
-    "updated_at, ended_at, continued_to"
+_INPUT: Final = "coalesce(input, (SELECT i.input FROM inputs AS i WHERE i.incarnation = runs.incarnation))"
+_RUN_TEXT: Final = (
+    "id, incarnation, workflow, version, namespace, status, input, seed, output, error, owner, epoch, n, inbox, seen, "
+    "wake_at, listening, deadline, timeout, priority, tags, attributes, origin, parent_id, parent, parent_seq, awaited_as, "
+    "depth, format, recoveries, fingerprint, created_at, started_at, updated_at, ended_at, continued_to"
 )
+_RUN_COLUMNS: Final = _RUN_TEXT.split(", ")
+_RUN_BLOBS: Final = ("input", "output", "error", "attributes")
+_RUN_BLOB_CELLS: Final = tuple(map(_RUN_COLUMNS.index, _RUN_BLOBS))
+
 #: Followed by a condition; gives rows for :func:`to_run`.
-SELECT_RUN: Final = f"SELECT {_RUN_FIELDS} FROM runs"
+SELECT_RUN: Final = f"SELECT {_RUN_TEXT.replace(' input,', f' {_INPUT},')} FROM runs"
+#: Followed by a source of rows of `runs`; gives one row for :func:`to_runs`.
+SELECT_RUNS: Final = f"SELECT {packed(_RUN_COLUMNS, _RUN_BLOBS)} FROM"
+
 
 _decode_tags = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
-def to_run(row: Row) -> Run:
+def to_runs(connection: sqlite3.Connection, text: str) -> list[Run]:
+    """From the row of `SELECT_RUNS`. On the same connection, in the same transaction."""
+    runs: list[Run] = []
+    for row in unpack(text, _RUN_BLOB_CELLS):
+        if row[6] is None or any(row[cell] == LEFT_OUT for cell in _RUN_BLOB_CELLS):
+            row = connection.execute(SELECT_RUN + " WHERE incarnation = ?", (row[1],)).fetchone()
+        runs.append(to_run(row))
+    return runs
+
+
+def to_run(row: Sequence[Any]) -> Run:
     """From a row of `SELECT_RUN`."""
     parent, tags = row[24], row[20]
     return Run(
@@ -96,14 +114,22 @@ def to_run(row: Row) -> Run:
     )
 
 
-#: Followed by a condition; gives rows for :func:`to_message`.
-SELECT_MESSAGE: Final = "SELECT number, kind, name, token, payload, failed, at FROM messages"
+_MESSAGE_COLUMNS: Final = ("incarnation", "number", "kind", "name", "token", "payload", "failed", "at")
+
+#: Followed by a source of rows of `messages`; gives one row for :func:`to_messages`.
+SELECT_MESSAGES: Final = f"SELECT {packed(_MESSAGE_COLUMNS, ['payload'])} FROM"
 
 
-def to_message(row: Row) -> Message:
-    """From a row of `SELECT_MESSAGE`."""
-    number, kind, name, token, payload, failed, at = row
-    return Message(number, _KINDS[kind], name, token, payload, failed == 1, at)
+def to_messages(connection: sqlite3.Connection, text: str) -> list[tuple[int, Message]]:
+    """From the row of `SELECT_MESSAGES`: whose they are, and the messages. On the same connection, in the same transaction."""
+    messages: list[tuple[int, Message]] = []
+    for incarnation, number, kind, name, token, payload, failed, at in unpack(text, [5]):
+        if payload == LEFT_OUT:
+            [payload] = connection.execute(
+                "SELECT payload FROM messages WHERE incarnation = ? AND number = ?", (incarnation, number)
+            ).fetchone()
+        messages.append((incarnation, Message(number, _KINDS[kind], name, token, payload, failed == 1, at)))
+    return messages
 
 
 #: In the order of :func:`entry_row`.
@@ -128,14 +154,34 @@ def entry_row(incarnation: int, n: int, entry: Entry, commit: int) -> Row:
     )
 
 
-#: Followed by a condition; gives rows for :func:`to_entry`.
-SELECT_ENTRY: Final = "SELECT incarnation, event, seq, op, name, payload, at, due, began, commit_n FROM history"
+_ENTRY_COLUMNS: Final = (
+    "incarnation",
+    "n",
+    "event",
+    "seq",
+    "op",
+    "name",
+    "payload",
+    "at",
+    "due",
+    "began",
+    "commit_n",
+)
+#: Followed by a source of rows of `history`; gives one row for :func:`to_entries`.
+SELECT_ENTRIES: Final = f"SELECT {packed(_ENTRY_COLUMNS, ['payload'])} FROM"
 
 
-def to_entry(row: Row) -> Entry:
-    """From a row of `SELECT_ENTRY`."""
-    _, event, seq, op, name, payload, at, due, began, commit = row
-    return Entry(_EVENTS[event], seq, None if op is None else _OPS[op], name, payload, at, due, began, commit)
+def to_entries(connection: sqlite3.Connection, text: str) -> list[tuple[int, int, Entry]]:
+    """From the row of `SELECT_ENTRIES`: whose they are, their n, and the entries. On the same connection."""
+    entries: list[tuple[int, int, Entry]] = []
+    for incarnation, n, event, seq, op, name, payload, at, due, began, commit in unpack(text, [6]):
+        if payload == LEFT_OUT:
+            [payload] = connection.execute(
+                "SELECT payload FROM history WHERE incarnation = ? AND n = ?", (incarnation, n)
+            ).fetchone()
+        entry = Entry(_EVENTS[event], seq, None if op is None else _OPS[op], name, payload, at, due, began, commit)
+        entries.append((incarnation, n, entry))
+    return entries
 
 
 class Letter(msgspec.Struct, frozen=True, gc=False):
