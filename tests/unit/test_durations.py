@@ -62,7 +62,7 @@ def test_time_03_texts_of_a_number_and_a_unit_are_durations(text: str, seconds: 
     ],
 )
 def test_time_03_any_other_text_is_refused_with_examples(text: str) -> None:
-    with pytest.raises(UsageError, match="is no duration; write for example 500ms, 30s, 15m, 1.5h, 7d or 2w"):
+    with pytest.raises(UsageError, match=r"is no duration; write for example 500ms, 30s, 15m, 1\.5h, 7d or 2w"):
         parse_duration(text)
 
 

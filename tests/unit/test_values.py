@@ -25,6 +25,7 @@ from typing import (
     Optional,
     TypedDict,
     TypeVar,
+    Union,
 )
 from zoneinfo import ZoneInfo
 
@@ -66,7 +67,7 @@ class Mixed(Enum):
 
 class Opaque(Enum):
     HERE = object()
-    THERE = object()
+    THERE = sys.stdout
 
 
 class Point(NamedTuple):
@@ -92,7 +93,7 @@ class Order:
     lines: list[Line]
     placed: datetime
     tags: set[str] = field(default_factory=set)
-    parent: Optional[Order] = None  # noqa: UP045  # both spellings are met
+    parent: Order | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +169,9 @@ class Email(str):
 
 
 Tuple2 = namedtuple("Tuple2", "a b")  # untyped on purpose
+#: The older spellings, which people still write.
+UNION: Any = Union
+OPTIONAL: Any = Optional
 UserId = NewType("UserId", int)
 AMSTERDAM = ZoneInfo("Europe/Amsterdam")
 ORDER = Order(
@@ -268,8 +272,8 @@ RESTORED: list[tuple[Any, Any]] = [
     (Approved("x"), Approved | Rejected),
     (Rejected("x", "y"), Approved | Rejected),
     (Decision(Rejected("x", "y"), [Approved("z"), Rejected("", "")]), Decision),
-    (Decision(None, []), Optional[Decision]),
-    ([1, "a", None, 2.5], list[int | str | float | None]),
+    (Decision(None, []), OPTIONAL[Decision]),
+    ([1, "a", None, 2.5], list[UNION[int, str, float, None]]),
     (1, int | float),
     (1.0, int | float),
     (datetime(2024, 1, 1), date | datetime),

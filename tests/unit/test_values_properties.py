@@ -36,8 +36,16 @@ class Odd(Enum):
 
 
 #: Text that UTF-8 can carry, NUL included.
-TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 ZONES = st.none() | st.just(UTC) | st.integers(-1439, 1439).map(lambda m: timezone(timedelta(minutes=m)))
+
+#: Not as types, for hints that are made of what was drawn.
+LIST: Any = list
+TUPLE: Any = tuple
+SET: Any = set
+DICT: Any = dict
+OPTIONAL: Any = Optional
+NAMED: Any = NamedTuple
 
 Case = tuple[Any, st.SearchStrategy[Any]]  # a hint, and values of it
 
@@ -71,25 +79,25 @@ def containers(draw: st.DrawFn, inner: st.SearchStrategy[Case]) -> Case:
     kind = draw(st.sampled_from(["list", "tuple", "row", "dict", "keyed", "optional", "dataclass", "named", "struct"]))
     hint, values = draw(inner)
     if kind == "list":
-        return list[hint], st.lists(values, max_size=3)
+        return LIST[hint], st.lists(values, max_size=3)
     if kind == "tuple":
         other, others = draw(inner)
-        return tuple[hint, other], st.tuples(values, others)
+        return TUPLE[hint, other], st.tuples(values, others)
     if kind == "row":
-        return tuple[hint, ...], st.lists(values, max_size=3).map(tuple)
+        return TUPLE[hint, ...], st.lists(values, max_size=3).map(tuple)
     if kind == "dict":
-        return dict[str, hint], st.dictionaries(TEXTS, values, max_size=3)
+        return DICT[str, hint], st.dictionaries(TEXTS, values, max_size=3)
     if kind == "keyed":
         key, keys = draw(st.sampled_from(KEYS))
-        return dict[key, hint], st.dictionaries(keys, values, max_size=3)
+        return DICT[key, hint], st.dictionaries(keys, values, max_size=3)
     if kind == "optional":
-        return Optional[hint], st.none() | values
+        return OPTIONAL[hint], st.none() | values
     other, others = draw(inner)
     cls: Any
     if kind == "dataclass":
         cls = dataclasses.make_dataclass("Made", [("a", hint), ("b", other)], frozen=draw(st.booleans()), eq=True)
     elif kind == "named":
-        cls = NamedTuple("Named", [("a", hint), ("b", other)])  # noqa: UP014  # its fields are drawn
+        cls = NAMED("Named", [("a", hint), ("b", other)])
     else:
         cls = dataclasses.make_dataclass("Slotted", [("a", hint), ("b", other)], slots=True)
     return cls, st.builds(cls, values, others)
@@ -97,7 +105,7 @@ def containers(draw: st.DrawFn, inner: st.SearchStrategy[Case]) -> Case:
 
 #: Hints that msgspec restores, and such as only we can.
 CASES: st.SearchStrategy[Case] = st.recursive(st.sampled_from(HASHABLE), containers, max_leaves=6)
-SETS: st.SearchStrategy[Case] = st.sampled_from(HASHABLE).map(lambda case: (set[case[0]], st.sets(case[1], max_size=4)))
+SETS: st.SearchStrategy[Case] = st.sampled_from(HASHABLE).map(lambda case: (SET[case[0]], st.sets(case[1], max_size=4)))
 
 
 def same(one: Any, other: Any) -> bool:

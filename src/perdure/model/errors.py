@@ -33,14 +33,14 @@ PerdureError
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 
 class PerdureError(Exception):
     """Something in Perdure went wrong."""
 
     #: Stable, for machines.
-    code: ClassVar[str] = "perdure_error"
+    code: str = "perdure_error"
 
 
 class UsageError(PerdureError):
@@ -151,7 +151,7 @@ class FatalError(PerdureError):
     def __init__(self, message: str = "", code: str | None = None, details: Any = None) -> None:
         super().__init__(message)
         if code is not None:
-            self.code = code  # type: ignore[misc]  # an instance's own code shadows the class's on purpose
+            self.code = code
         self.details = details
         self.retryable = False
 
@@ -173,7 +173,7 @@ class StepFailed(PerdureError):
         super().__init__(message)
         self.type = type
         if code is not None:
-            self.code = code  # type: ignore[misc]
+            self.code = code
         self.details = details
         self.traceback = traceback
 

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from perdure.model import errors
 from perdure.model.errors import StepFailed
+from perdure.model.storable import is_a
 from perdure.model.tagged import Json, class_name, clean, find_class, pack, unpack
 from perdure.model.values import encode
 
@@ -112,7 +113,7 @@ class _Capture:
         cause = error.__cause__
         inner = None if cause is None or id(cause) in self.inside else self.failure(cause, depth + 1)
         group: tuple[Failure, ...] = ()
-        if isinstance(error, BaseExceptionGroup):
+        if is_a(error, BaseExceptionGroup):
             members = cast("BaseExceptionGroup[BaseException]", error).exceptions
             group = tuple(self.failure(member, depth + 1) for member in members[: max(self.errors, 1)])
         return Failure(
@@ -131,8 +132,8 @@ class _Capture:
     def _parts(self, error: BaseException, depth: int) -> tuple[list[Any] | None, dict[str, Any]]:
         """The arguments and attributes as pickle would take them, by the built-in base: no user's code is run."""
         reduced: Any = _quietly(lambda: _builtin_base(type(error)).__reduce__(error)) or (type(error), error.args)
-        args = reduced[1][:1] if isinstance(error, BaseExceptionGroup) else reduced[1]
-        attributes = {**_slots(error), **(reduced[2] if len(reduced) > 2 and reduced[2] else {})}
+        args = reduced[1][:1] if is_a(error, BaseExceptionGroup) else reduced[1]
+        attributes: dict[str, Any] = {**_slots(error), **(reduced[2] if len(reduced) > 2 and reduced[2] else {})}
         notes = _notes(error)
         state: dict[str, Any] = {"__notes__": notes} if notes else {}
         for name, value in attributes.items():
@@ -196,7 +197,7 @@ def _own_class(failure: Failure) -> Exception | None:
 def _rebuilt(cls: type[Exception], args: list[Any], failure: Failure) -> Exception:
     """An instance made by its built-in base alone: the class's own `__init__` need not take what ended up in `args`."""
     base = _builtin_base(cls)
-    error = cast("Exception", base.__new__(cls, *args))
+    error = base.__new__(cls, *args)
     base.__init__(error, *args)
     _set_state(error, failure)
     return error
@@ -223,8 +224,10 @@ def _set_state(error: Exception, failure: Failure) -> None:
 def _group(failure: Failure, cls: type | None) -> Exception:
     members = [restore(member) for member in failure.group]
     message = str((failure.args or [failure.message])[0])
-    kind = cls if cls is not None and issubclass(cls, ExceptionGroup) else ExceptionGroup
-    error = _quietly(lambda: ExceptionGroup.__new__(kind, message, members)) or ExceptionGroup(message, members)
+    kind: Any = cls if cls is not None and ExceptionGroup in cls.__mro__ else ExceptionGroup
+    error = _quietly(lambda: ExceptionGroup[Exception].__new__(kind, message, members)) or ExceptionGroup(
+        message, members
+    )
     _quietly(lambda: _set_state(error, failure))
     return error
 
@@ -311,7 +314,7 @@ def _notes(error: BaseException) -> list[str]:
 
 def _all_notes(error: BaseException) -> list[str]:
     notes = _attribute(error, "__notes__")
-    return [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
+    return [note for note in notes if isinstance(note, str)] if is_a(notes, list) else []
 
 
 def _quietly(action: Callable[[], T]) -> T | None:

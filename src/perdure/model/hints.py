@@ -39,7 +39,7 @@ from perdure.model.shape import (
     is_literal,
     refuse,
 )
-from perdure.model.storable import Misfit, is_pydantic
+from perdure.model.storable import Misfit, is_a, is_pydantic
 from perdure.model.unions import check_apart, restore_union
 
 _LISTS: dict[Any, Callable[[list[Any]], Any]] = {
@@ -144,20 +144,20 @@ class _Compiler:
             self._record(args, into)
         elif cls in _DICTS:
             self._dict(args, into)
-        elif not isinstance(cls, type):
+        elif not is_a(cls, type):
             refuse(f"{hint_name(cls)} is no type whose values can be stored")
-        elif isinstance(cls, EnumType):
+        elif is_a(cls, EnumType):
             enumeration(cls, into)
         elif is_pydantic(cls):
             pydantic_model(cls, into)
+        elif tuple in cls.__mro__ and "_fields" in dir(cls):
+            self._named_tuple(cls, args, into)
         elif typing.is_typeddict(cls):
             self._typed_dict(cls, args, into)
         elif dataclasses.is_dataclass(cls):
             self._dataclass(cls, args, into)
-        elif issubclass(cls, msgspec.Struct) or "__attrs_attrs__" in cls.__dict__:
+        elif msgspec.Struct in cls.__mro__ or "__attrs_attrs__" in cls.__dict__:
             self._foreign(cls, args, into)
-        elif issubclass(cls, tuple) and hasattr(cls, "_fields"):
-            self._named_tuple(cls, args, into)
         else:
             scalar_class(cls, into)
 
@@ -290,13 +290,14 @@ class _Compiler:
             if len(items) > len(names) or any(name not in defaults for name in rest):
                 raise Misfit(f"expected {len(names)} items for {into.name}, found {len(items)}")
             values = [at(index, shapes[names[index]], item) for index, item in enumerate(items)]
-            return tuple.__new__(cls, [*values, *(defaults[name] for name in rest)])
+            row: Any = tuple
+            return row.__new__(cls, [*values, *(defaults[name] for name in rest)])
 
         into.restore = restore
 
     def _foreign(self, cls: Any, args: tuple[Any, ...], into: Shape) -> None:
         """A class that msgspec knows better; its fields are looked at all the same, for what cannot be restored."""
-        is_struct = issubclass(cls, msgspec.Struct)
+        is_struct = msgspec.Struct in cls.__mro__
         attributes: Sequence[Any] = () if is_struct else cls.__attrs_attrs__
         names = cls.__struct_fields__ if is_struct else tuple(field.name for field in attributes)
         self._fields(cls, args, names, into)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime
-from enum import Enum
 from typing import Any, TypeAlias
 
 import msgspec
@@ -51,9 +50,13 @@ def leaf(hint: Any, hook: Hook | None = None) -> Restore:
 def literal(args: Sequence[Any], into: Shape) -> None:
     table: dict[bytes, Any] = {msgspec.json.encode(lower(value)): value for value in args}
     into.literal = all(value is None or type(value) in FORMS for value in args)
-    kinds = {type(msgspec.json.decode(form)) for form in table}
-    into.forms = frozenset(FORMS[kind] for kind in kinds)
+    into.forms = _forms(table)
     into.restore = _lookup(table, into)
+
+
+def _forms(table: Iterable[bytes]) -> frozenset[str]:
+    values: list[object] = [msgspec.json.decode(data) for data in table]
+    return frozenset(FORMS[type(value)] for value in values)
 
 
 def _lookup(table: dict[bytes, Any], into: Shape) -> Restore:
@@ -66,11 +69,11 @@ def _lookup(table: dict[bytes, Any], into: Shape) -> Restore:
     return restore
 
 
-def enumeration(cls: type[Enum], into: Shape) -> None:
+def enumeration(cls: Any, into: Shape) -> None:
     table = enum_forms(cls)
-    into.forms = frozenset(FORMS[type(msgspec.json.decode(form))] for form in table)
-    simple = all(type(member.value) in (str, int) for member in cls) and len({type(m.value) for m in cls}) == 1
-    into.restore = leaf(cls) if simple else _lookup(table, into)
+    into.forms = _forms(table)
+    kinds: set[Any] = {type(member.value) for member in cls}
+    into.restore = leaf(cls) if kinds in ({str}, {int}) else _lookup(table, into)
 
 
 def pydantic_model(cls: Any, into: Shape) -> None:
@@ -92,6 +95,8 @@ def pydantic_model(cls: Any, into: Shape) -> None:
 
 def scalar_class(cls: Any, into: Shape) -> None:
     """A subclass of a scalar, or a path; anything else has no known shape."""
+    base: Any
+    make: Callable[[Any], Any]
     if is_path(cls):
         base, make = str, cls
     elif issubclass(cls, datetime):

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any, NoReturn, TypeAlias
 from uuid import UUID
 
-from perdure.model.storable import Misfit
+from perdure.model.storable import Misfit, is_a
 
 Restore: TypeAlias = Callable[[Any], Any]
 
@@ -88,7 +88,7 @@ def hint_name(hint: Any) -> str:
         return hint_name(args[0])
     if origin is typing.Literal:
         return f"Literal[{', '.join(map(repr, args))}]"
-    inside = (f"[{', '.join(map(hint_name, arg))}]" if isinstance(arg, list) else hint_name(arg) for arg in args)
+    inside = (f"[{', '.join(map(hint_name, arg))}]" if is_a(arg, list) else hint_name(arg) for arg in args)
     return f"{hint_name(origin)}[{', '.join(inside)}]"
 
 
@@ -121,7 +121,7 @@ def expect(kind: type, value: Any, into: Shape) -> Any:
     return value
 
 
-def describe(value: Any) -> str:
+def describe(value: object) -> str:
     """What was found instead, for a message."""
     if value is None:
         return "None"

@@ -26,6 +26,11 @@ MAX_DEPTH = 100
 Path: TypeAlias = tuple[str | int, ...]
 
 
+def is_a(value: object, *kinds: Any) -> bool:
+    """`isinstance` that tells type checkers nothing: what a dict of anybody's holds stays Any."""
+    return isinstance(value, kinds)
+
+
 class Misfit(Exception):
     """A value does not fit: why, and the path to it, which its containers complete on the way out."""
 
@@ -59,7 +64,7 @@ def fits(value: object, room: int = MAX_DEPTH) -> bool:
     if kind in _EXACT:
         return True
     if kind is dict:
-        return _dict_fits(value, room - 1)  # type: ignore[arg-type]
+        return _dict_fits(value, room - 1)
     if kind is list or kind is tuple:
         return _items_fit(value, room - 1)
     return _fitting(kind)(value, room - 1)
@@ -69,7 +74,7 @@ def fits(value: object, room: int = MAX_DEPTH) -> bool:
 _EXACT = frozenset({str, int, bool, type(None), date, timedelta, UUID, bytes, bytearray})
 
 
-def _dict_fits(value: dict[Any, Any], room: int) -> bool:
+def _dict_fits(value: Any, room: int) -> bool:
     if room < 0:
         return False
     for key, item in value.items():
@@ -92,8 +97,7 @@ def _items_fit(items: Any, room: int) -> bool:
 Fitting: TypeAlias = Callable[[Any, int], bool]
 
 
-@lru_cache(maxsize=4096)
-def _fitting(kind: type) -> Fitting:
+def _fitting_of(kind: Any) -> Fitting:
     """The test for values of one class."""
     if kind is float:
         return lambda value, room: math.isfinite(value)
@@ -107,7 +111,7 @@ def _fitting(kind: type) -> Fitting:
         return _items_fit
     if issubclass(kind, dict):
         return _dict_fits
-    if isinstance(kind, EnumType):
+    if is_a(kind, EnumType):
         exact = all(type(member.value) in (str, int) for member in kind)
         return lambda value, room: exact
     fields = _native_fields(kind)
@@ -116,15 +120,18 @@ def _fitting(kind: type) -> Fitting:
     return lambda value, room: _items_fit([getattr(value, name, None) for name in fields], room)
 
 
+_fitting: Callable[[Any], Fitting] = lru_cache(maxsize=4096)(_fitting_of)
+
+
 def _whole_minutes(offset: timedelta | None) -> bool:
     # A zone whose offset depends on the date gives a bare time none.
     return offset is not None and offset.seconds % 60 == 0 and offset.microseconds == 0
 
 
-def _native_fields(kind: type) -> tuple[str, ...] | None:
+def _native_fields(kind: Any) -> tuple[str, ...] | None:
     """The fields of a class that msgspec writes by itself; None: it does not."""
     if issubclass(kind, msgspec.Struct):
-        return kind.__struct_fields__
+        return tuple(kind.__struct_fields__)
     if dataclasses.is_dataclass(kind):
         return tuple(field.name for field in dataclasses.fields(kind))
     if "__attrs_attrs__" in kind.__dict__:
@@ -132,18 +139,18 @@ def _native_fields(kind: type) -> tuple[str, ...] | None:
     return None
 
 
-def fields_of(kind: type) -> tuple[str, ...]:
+def fields_of(kind: Any) -> tuple[str, ...]:
     """The names of the fields of any class that can be stored; empty: it has none."""
     return _native_fields(kind) or (tuple(getattr(kind, "model_fields", ())) if is_pydantic(kind) else ())
 
 
-def is_pydantic(kind: type) -> bool:
+def is_pydantic(kind: Any) -> bool:
     """Whether it is a pydantic model. Never imports pydantic: who has a model has imported it."""
     model = getattr(sys.modules.get("pydantic"), "BaseModel", None)
     return isinstance(model, type) and issubclass(kind, model)
 
 
-def is_path(kind: type) -> bool:
+def is_path(kind: Any) -> bool:
     """Whether it is one of pathlib's paths. Never imports pathlib."""
     path = getattr(sys.modules.get("pathlib"), "PurePath", None)
     return isinstance(path, type) and issubclass(kind, path)
@@ -172,7 +179,7 @@ def lower(value: object, odd_keys: bool = False) -> Any:
     return _lower(value, odd_keys, ())
 
 
-def _lower(value: Any, odd_keys: bool, inside: tuple[int, ...]) -> Any:
+def _lower(value: object, odd_keys: bool, inside: tuple[int, ...]) -> Any:
     kind = type(value)
     if isinstance(value, str):
         return _text(value) if not isinstance(value, Enum) else _enum(value)
@@ -188,10 +195,11 @@ def _lower(value: Any, odd_keys: bool, inside: tuple[int, ...]) -> Any:
     if len(inside) >= MAX_DEPTH:
         raise Misfit(f"it is nested more than {MAX_DEPTH} levels deep")
     inside = (*inside, id(value))
-    if isinstance(value, dict):
-        return _lower_dict(value, odd_keys, inside)
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_item(item, index, odd_keys, inside) for index, item in enumerate(value)]
+    whole: Any = value
+    if is_a(value, dict):
+        return _lower_dict(whole, odd_keys, inside)
+    if is_a(value, list, tuple, set, frozenset):
+        return [_item(item, index, odd_keys, inside) for index, item in enumerate(whole)]
     return _lower_object(value, odd_keys, inside)
 
 
@@ -282,15 +290,16 @@ def _key(key: object, odd_keys: bool) -> str:
             f"the key {_short(key)}: keys of type {name} come back as str where no type hint restores them; "
             f"use str keys, or say dict[{name}, ...] in the type hint"
         )
-    return next(iter(msgspec.json.decode(msgspec.json.encode({lower(plain): None}))))
+    texts: dict[str, None] = msgspec.json.decode(msgspec.json.encode({lower(plain): None}))
+    return next(iter(texts))
 
 
 #: Types of keys, besides str, that JSON can write as text and a hint restores.
 _KEYS = (str, int, float, Decimal, UUID, date, time, timedelta, bytes)
 
 
-def _lower_object(value: Any, odd_keys: bool, inside: tuple[int, ...]) -> Any:
-    kind: type[Any] = type(value)
+def _lower_object(value: object, odd_keys: bool, inside: tuple[int, ...]) -> Any:
+    kind = type(value)
     if isinstance(value, msgspec.Struct):
         return _lower_struct(value, odd_keys, inside)
     fields = _native_fields(kind)
@@ -298,8 +307,9 @@ def _lower_object(value: Any, odd_keys: bool, inside: tuple[int, ...]) -> Any:
         held = ((name, getattr(value, name)) for name in fields if hasattr(value, name))
         return {name: _item(item, name, odd_keys, inside) for name, item in held}
     if is_pydantic(kind):
+        model: Any = value
         try:
-            plain = value.model_dump(mode="json", by_alias=True, round_trip=True)
+            plain = model.model_dump(mode="json", by_alias=True, round_trip=True)
         except Exception as error:
             raise Misfit(f"a {kind.__name__} that pydantic cannot write: {error}") from error
         return _lower(plain, False, inside)

@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 import sys
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 import msgspec
 
 from perdure.model.errors import InvalidValue
+from perdure.model.storable import is_a
 from perdure.model.values import decode, encode
 
 Json: TypeAlias = Any
@@ -47,22 +48,18 @@ def find_class(name: str) -> type | None:
     module_name, _, qualname = name.partition(":")
     found: Any = sys.modules.get(module_name)
     for part in qualname.split("."):
-        try:
-            found = vars(found).get(part)
-        except TypeError:  # no __dict__: not a module or class
-            return None
-    return found if isinstance(found, type) else None
+        found = getattr(found, "__dict__", {}).get(part)
+    return found if is_a(found, type) else None
 
 
 def pack(value: object, error: Callable[[BaseException], Json], depth: int = _DEPTH) -> Json:
     """The JSON of `value`; `error` packs exceptions. Raises `InvalidValue` for what cannot be carried."""
-    kind = type(value)
-    if value is None or kind is bool or kind is int:
+    if value is None or type(value) is bool or type(value) is int:
         return value
-    if isinstance(value, str | bytes | bytearray | list | tuple | set | frozenset | dict):
+    if is_a(value, str, bytes, bytearray, list, tuple, set, frozenset, dict):
         _check_size(value)
-    if kind is str:
-        return clean(value)  # type: ignore[arg-type]  # exactly str
+    if type(value) is str:
+        return clean(value)
     if depth == 0:
         raise InvalidValue(f"{_WHAT} is nested too deeply, or contains itself")
     if isinstance(value, float):
@@ -71,20 +68,24 @@ def pack(value: object, error: Callable[[BaseException], Json], depth: int = _DE
         return {"$": "error", "v": error(value)}
     if isinstance(value, bytes | bytearray):
         return {"$": "bytes", "v": b64encode(value).decode()}
-    if kind in (list, tuple, set, frozenset):
-        items = [pack(item, error, depth - 1) for item in value]  # type: ignore[attr-defined]
-        return items if kind is list else {"$": kind.__name__, "v": items}
-    if isinstance(value, dict):
+    if type(value) in (list, tuple, set, frozenset):
+        return _pack_items(value, error, depth - 1)
+    if is_a(value, dict):
         return _pack_dict(value, error, depth - 1)
     return _pack_object(value)
 
 
-def _check_size(value: Sized) -> None:
+def _pack_items(value: Any, error: Callable[[BaseException], Json], depth: int) -> Json:
+    items = [pack(item, error, depth) for item in value]
+    return items if type(value) is list else {"$": type(value).__name__, "v": items}
+
+
+def _check_size(value: Any) -> None:
     if len(value) > (_MAX_TEXT if isinstance(value, str | bytes | bytearray) else _MAX_ITEMS):
         raise InvalidValue(f"{_WHAT} is too large")
 
 
-def _pack_dict(value: dict[Any, Any], error: Callable[[BaseException], Json], depth: int) -> Json:
+def _pack_dict(value: Any, error: Callable[[BaseException], Json], depth: int) -> Json:
     if all(type(key) is str for key in value):
         fields = {clean(key): pack(item, error, depth) for key, item in value.items()}
         return {"$": "dict", "v": fields} if "$" in fields else fields
@@ -106,13 +107,16 @@ def _pack_object(value: object) -> Json:
 
 def unpack(value: Json, error: Callable[[Json], BaseException]) -> Any:
     """What `pack` packed; `error` unpacks exceptions. A class that is not imported here comes back as plain JSON."""
-    if isinstance(value, list):
+    if is_a(value, list):
         return [unpack(item, error) for item in value]
-    if not isinstance(value, dict):
+    if not is_a(value, dict):
         return value
     if "$" not in value:
         return {key: unpack(item, error) for key, item in value.items()}
-    tag, inner = value["$"], value.get("v")
+    tag: str = value["$"]
+    inner: Any = value.get("v")
+    if tag in _COLLECTIONS:
+        return _COLLECTIONS[tag](unpack(item, error) for item in inner)
     match tag:
         case "float":
             return float(inner)
@@ -124,11 +128,11 @@ def unpack(value: Json, error: Callable[[Json], BaseException]) -> Any:
             return {key: unpack(item, error) for key, item in inner.items()}
         case "map":
             return {unpack(key, error): unpack(item, error) for key, item in inner}
-        case "tuple" | "set" | "frozenset":
-            items = (unpack(item, error) for item in inner)
-            return {"tuple": tuple, "set": set, "frozenset": frozenset}[tag](items)
         case _:
             return _unpack_object(tag, inner)
+
+
+_COLLECTIONS: dict[str, Callable[[Iterable[Any]], Any]] = {"tuple": tuple, "set": set, "frozenset": frozenset}
 
 
 def _unpack_object(name: str, plain: Json) -> Any:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from perdure.model.shape import ANY_TEXT, FORMS, INT, OBJECT, TEXT, Shape, describe, refuse
-from perdure.model.storable import Misfit
+from perdure.model.storable import Misfit, is_a
 
 
 def check_apart(one: Shape, other: Shape) -> None:
@@ -33,8 +33,8 @@ def _objects_differ(one: Shape, other: Shape) -> bool:
 
 def restore_union(members: Sequence[Shape], value: Any) -> Any:
     candidates = [member for member in members if FORMS[type(value)] in member.forms or type(value) is int]
-    if type(value) is dict:
-        candidates = _closest(candidates, cast("dict[str, Any]", value))
+    if is_a(value, dict):
+        candidates = _closest(candidates, value)
     found: list[tuple[Shape, Any]] = []
     misfits: list[tuple[Shape, Misfit]] = []
     for member in candidates:
@@ -57,7 +57,7 @@ def restore_union(members: Sequence[Shape], value: Any) -> Any:
     return result
 
 
-def _closest(members: Sequence[Shape], value: dict[str, Any]) -> list[Shape]:
+def _closest(members: Sequence[Shape], value: Any) -> list[Shape]:
     """Those whose field names fit best: fewest keys unknown to them, then fewest of theirs missing."""
 
     def distance(member: Shape) -> tuple[int, int]:

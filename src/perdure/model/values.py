@@ -23,8 +23,9 @@ from typing import Any
 import msgspec
 
 from perdure.model.errors import InvalidValue, ValueTooLarge
-from perdure.model.hints import hint_name, hook, shape
-from perdure.model.storable import Misfit, OddKey, fields_of, fits, lower
+from perdure.model.hints import hook, shape
+from perdure.model.shape import hint_name
+from perdure.model.storable import Misfit, OddKey, fields_of, fits, is_a, lower
 
 #: Bytes of JSON.
 MAX_VALUE = 2 * 1024 * 1024
@@ -79,10 +80,10 @@ def _encode_odd_keys(value: object, type: Any, what: str) -> bytes:
 def _keys(value: Any) -> Iterator[list[tuple[Any, Any]]]:
     """The keys of all dicts in `value`, outermost first, with their types (1 equals True)."""
     items: Any = ()
-    if isinstance(value, Mapping):
+    if is_a(value, Mapping):
         yield [(key.__class__, key) for key in value]
         items = value.values()
-    elif isinstance(value, list | tuple | set | frozenset):
+    elif is_a(value, list, tuple, set, frozenset):
         items = value
     else:
         items = (getattr(value, name, None) for name in fields_of(value.__class__))
