@@ -75,6 +75,8 @@ class Perdure:
         self._consume = consume
         self._engine: Engine | None = None
         self._leave: Callable[[], None] | None = None
+        #: True if something was registered that the engine was not told of.
+        self._news = False
         if store is None:
             parse_url(url)  # a bad URL is told here, not at the first use
 
@@ -132,21 +134,25 @@ class Perdure:
 
     def client(self) -> Perdure:
         """Another app on the same store that only talks to it and runs nothing: for web handlers and scripts."""
-        settings = {name: getattr(self.settings, name) for name in Settings.__struct_fields__}
+        store = self._given_store
+        if store is None and self.url.startswith("memory:"):
+            # What is in memory is only to be found by sharing it.
+            store = self._given_store = open_store(self.url, self._clock)
         client = Perdure(
             self.url,
             include=self._include,
-            store=self._given_store,
+            store=store,
             clock=self._clock,
             consume=False,
             registry=self.registry,
         )
-        client.settings = Settings(**settings)
+        client.settings = self.settings
         return client
 
     def register(self, *definitions: StepDefinition[..., Any] | WorkflowDefinition[..., Any]) -> None:
-        """Serve these too. On an open app, follow with `await app.engine.serve()` or start one of them."""
-        self.registry.add(*definitions)
+        """Serve these too. On an open app it counts from the next start on."""
+        if self.registry.add(*definitions):
+            self._news = True
 
     # -- starting -----------------------------------------------------------------------------------------------------
 
@@ -185,7 +191,7 @@ class Perdure:
         self, definition: WorkflowDefinition[Any, Any], input: bytes, options: StartOptions
     ) -> RunHandle[Any]:
         """What `workflow.start(...)` and `workflow.run(...)` do outside workflows."""
-        self.registry.add(definition)
+        self._serve_too(definition)
         return await self._start(definition, input, options.over(definition.declared), ())
 
     async def signal_with_start(
@@ -269,7 +275,7 @@ class Perdure:
             found = self.registry.workflow(workflow)
         elif isinstance(workflow, WorkflowDefinition):
             found = cast("WorkflowDefinition[..., Any]", workflow)
-            self.registry.add(found)
+            self._serve_too(found)
         else:
             raise UsageError(f"{verb} needs a workflow, not {workflow!r}; decorate the function with @workflow")
         return found, chosen.using(options, verb).over(found.declared)
@@ -282,6 +288,9 @@ class Perdure:
         messages: tuple[Outgoing, ...],
     ) -> RunHandle[Any]:
         engine = self.engine
+        if self._news:
+            self._news = False
+            await engine.serve()
         new = self._new_run(definition, input, options)
         executor = engine.executor
         if (
@@ -309,6 +318,11 @@ class Perdure:
         if key is not None and messages:
             engine.executor.nudges.run(key.incarnation)
         return RunHandle(engine, new.id, definition, key)
+
+    def _serve_too(self, definition: WorkflowDefinition[..., Any]) -> None:
+        """What is started here is served here. The first time, runs that waited for it may be due."""
+        if self.registry.add(definition):
+            self._news = True
 
     def _serves(self, namespace: str) -> bool:
         return self.settings.namespace is None or self.settings.namespace == namespace

@@ -52,6 +52,11 @@ class Committer:
         self.submit(write, _set, future)
         return await asyncio.shield(future)
 
+    @property
+    def busy(self) -> bool:
+        """True while something is queued or in flight."""
+        return self._busy
+
     async def idle(self) -> None:
         """Wait until nothing is queued or in flight."""
         await self._idle.wait()

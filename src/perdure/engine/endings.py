@@ -38,7 +38,8 @@ class Endings:
         for future in self._waiters.pop(key.incarnation, ()):
             if not future.done():
                 future.set_result(ending)
-        if len(ending.output or b"") + len(ending.error or b"") <= _REMEMBERED_BYTES:
+        # Only what is final for ever: any other end may be taken back by a requeue, perhaps elsewhere.
+        if ending.status is Status.COMPLETED and len(ending.output or b"") <= _REMEMBERED_BYTES:
             self._recent[key.incarnation] = ending
             if len(self._recent) > _REMEMBERED:
                 self._recent.popitem(last=False)

@@ -69,6 +69,19 @@ class Engine:
             await self.store.unblock(self.registry.serves())
             self.claimer.kick()
 
+    async def rest(self, *, steps: bool = True) -> None:
+        """Wait until nothing more goes on here at this time (with `steps` False: nothing but steps in flight)."""
+        while True:
+            await asyncio.sleep(0)  # what was called back just now comes first
+            if self.consume:
+                await self.claimer.idle()
+            await self.committer.idle()
+            if steps:
+                await self.executor.settled()
+            await asyncio.sleep(0)
+            if not (self.claimer.busy or self.committer.busy or self.executor.busy()):
+                return
+
     async def stop(self) -> None:
         """Stop claiming, finish or park what runs, keep renewing until the last turn is in; past the deadline, release.
 

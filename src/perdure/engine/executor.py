@@ -46,6 +46,9 @@ from perdure.ports.store import Store
 
 log = logging.getLogger("perdure.engine")
 
+#: Seconds that cancelled steps get when the process stops.
+_LAST_MOMENT = 1.0
+
 #: Told the answer of a start.
 Done = Callable[[Answer], None]
 
@@ -86,7 +89,6 @@ class Executor:
             store.now,
             max_steps=settings.max_steps,
             max_threads=settings.max_threads,
-            max_value=settings.max_value,
         )
 
     def instance(self, definition: WorkflowDefinition[Any, Any], run: NewRun) -> Instance:
@@ -201,7 +203,7 @@ class Executor:
         if isinstance(answer, Applied | Moved):
             held.n += len(commit.entries)
             held.taken = []
-            self._announce(held, commit)
+            self._announce(held, commit, rests=isinstance(answer, Applied))
             if isinstance(answer, Moved):
                 held.arrivals.extend(answer.messages)
             elif commit.status is not Status.RUNNING:
@@ -215,9 +217,9 @@ class Executor:
         else:
             self._lost(held, answer.run if isinstance(answer, Fenced | Exists) else None)
 
-    def _announce(self, held: Held, commit: TurnCommit) -> None:
+    def _announce(self, held: Held, commit: TurnCommit, *, rests: bool) -> None:
         """What became durable is told; other runs may have become due by it: children, successor, a parent that waits."""
-        self.tell.turn(held, commit)
+        self.tell.turn(held, commit, rests=rests)
         parent = held.instance.run.parent if commit.status in TERMINAL else None
         if parent is not None:
             self.nudges.run(parent.incarnation)
@@ -328,12 +330,21 @@ class Executor:
             await self.holdings.empty()
             await asyncio.sleep(0)
 
+    def busy(self) -> bool:
+        """True if something goes on here besides steps in flight."""
+        coming = self.holdings.coming or self.nudges.busy or self._reloads
+        return bool(coming) or not all(held.waits_for_steps() for held in self.holdings.all())
+
     async def stop(self) -> None:
         """Give back what is still held, and drop everything."""
         claims = self.holdings.claims()
         held = self.holdings.all()
+        tasks = [task for run in held for task in run.tasks.values() if isinstance(task, asyncio.Task)]
         for run in held:
             self.holdings.drop(run)
+        if tasks:
+            # Cancelled steps may clean up, for a moment; nothing they return is recorded.
+            await asyncio.wait(tasks, timeout=_LAST_MOMENT)
         await self._committer.idle()
         if claims:
             await self._store.release(self.owner, claims)

@@ -75,6 +75,10 @@ class Held:
         """What the next commit is fenced and bounded by."""
         return Standing(self.key, owner, self.epoch, self.n, self.deadline, self.definition.fingerprint, block)
 
+    def waits_for_steps(self) -> bool:
+        """True if nothing but steps in flight keeps it here."""
+        return bool(self.tasks) and not (self.commit or self.scheduled or self.arrivals or self.attempts)
+
     def let_go(self) -> None:
         """Stop everything that runs for it here."""
         self.gone = True

@@ -30,6 +30,11 @@ class Nudges:
         self._nudged: set[int] = set()
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def busy(self) -> bool:
+        """True while an inbox is being read."""
+        return self._task is not None
+
     def run(self, incarnation: int) -> None:
         """There may be a new message for this run."""
         if incarnation in self._holdings:

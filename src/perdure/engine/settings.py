@@ -29,8 +29,6 @@ class Settings(Struct, frozen=True, kw_only=True):
     poll: int = _SECOND
     #: Between two audits of the store.
     audit: int = 60 * _SECOND
-    #: Bytes that one stored value may have.
-    max_value: int = 2 * 1024 * 1024
     #: Code that does not fit a run's history: "block" the run until fitting code comes, or "fail" it.
     on_nondeterminism: str = "block"
     #: Seconds: a blocked event loop is reported after, and its leases given up after.
@@ -40,7 +38,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     drain: float = 10.0
 
     def __post_init__(self) -> None:
-        for name in ("max_runs", "max_steps", "max_threads", "lease", "max_recoveries", "poll", "audit", "max_value"):
+        for name in ("max_runs", "max_steps", "max_threads", "lease", "max_recoveries", "poll", "audit"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.cache < 0:

@@ -52,14 +52,12 @@ class Steps:
         *,
         max_steps: int,
         max_threads: int,
-        max_value: int,
     ) -> None:
         self._registry = registry
         self._report = report
         self._now = now
         self._limit = max_steps
         self._threads = Threads(max_threads)
-        self._max_value = max_value
         self._running = 0
         self._waiting: deque[tuple[Held, Operation]] = deque()
         self._context = contextvars.copy_context()
@@ -150,7 +148,7 @@ class Steps:
         if asyncio.iscoroutine(result) or asyncio.isfuture(result):
             result = await result
         what = f"result of local step {operation.name!r} of run {held.key.id!r}"
-        return values.encode(result, what=what, limit=self._max_value)
+        return values.encode(result, what=what)
 
     def _next(self) -> None:
         while self._waiting and self._running < self._limit:

@@ -40,8 +40,8 @@ class Telling:
         #: Called with the id of every run that was given up as dead.
         self.on_dead: list[Callable[[str], None]] = []
 
-    def turn(self, held: Held, commit: TurnCommit) -> None:
-        """A turn became durable."""
+    def turn(self, held: Held, commit: TurnCommit, *, rests: bool) -> None:
+        """A turn became durable. `rests` False: it wanted to park, but the run goes on."""
         if commit.status is Status.DEAD:
             for listener in list(self.on_dead):
                 call(listener, held.key.id)
@@ -53,7 +53,7 @@ class Telling:
             if entry.op in _STEPS and (kind := _STEP_KINDS.get(entry.event)):
                 error = None if entry.event is Event.RESOLVED else decode_failure(entry.payload or b"").message
                 self._events.emit(self._event(kind, held, step=entry.name, seq=entry.seq, error=error))
-        if kind := _KINDS.get(commit.status):
+        if rests and (kind := _KINDS.get(commit.status)):
             error = None if commit.error is None else decode_failure(commit.error).message
             self._events.emit(self._event(kind, held, status=str(commit.status), error=error))
 

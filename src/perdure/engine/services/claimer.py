@@ -63,6 +63,11 @@ class Claimer:
         self._idle.clear()
         self._wake.set()
 
+    @property
+    def busy(self) -> bool:
+        """True from when it was told to look until it has."""
+        return self._task is not None and not self._idle.is_set()
+
     async def idle(self) -> None:
         """Wait until it has looked since it was last told to, and taken what it found."""
         await self._idle.wait()
