@@ -18,6 +18,11 @@ from perdure.ports.store import Store
 
 log = logging.getLogger("perdure.engine")
 
+#: So many batches are in flight at once: while the store applies one, the loop works on the answers of the other.
+_PIPELINE = 2
+#: Batches are not split below this.
+_SMALL = 32
+
 _FIRST_PAUSE = 50_000
 _LONGEST_PAUSE = 5_000_000
 
@@ -32,8 +37,8 @@ class Committer:
         self._store = store
         self._clock = clock
         self._queue: list[tuple[Write, Done, Any]] = []
-        self._busy = False
-        self._task: asyncio.Task[None] | None = None
+        self._flushing = False
+        self._in_flight: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
         self.commits = 0
@@ -41,10 +46,7 @@ class Committer:
     def submit(self, write: Write, done: Done, argument: Any = None) -> None:
         """Have `write` applied soon, then call `done(argument, answer)`."""
         self._queue.append((write, done, argument))
-        if not self._busy:
-            self._busy = True
-            self._idle.clear()
-            asyncio.get_running_loop().call_soon(self._flush)
+        self._flush_soon()
 
     async def ask(self, write: Write) -> Answer:
         """Have `write` applied and wait for its answer. Giving up the wait does not take the write back."""
@@ -55,19 +57,28 @@ class Committer:
     @property
     def busy(self) -> bool:
         """True while something is queued or in flight."""
-        return self._busy
+        return bool(self._queue or self._in_flight)
 
     async def idle(self) -> None:
         """Wait until nothing is queued or in flight."""
         await self._idle.wait()
 
+    def _flush_soon(self) -> None:
+        if not self._flushing and len(self._in_flight) < _PIPELINE:
+            self._flushing = True
+            self._idle.clear()
+            asyncio.get_running_loop().call_soon(self._flush)
+
     def _flush(self) -> None:
-        batch, self._queue = self._queue, []
-        self._task = asyncio.get_running_loop().create_task(self._commit(batch))
+        self._flushing = False
+        while self._queue and len(self._in_flight) < _PIPELINE:
+            size = max(_SMALL, (len(self._queue) + 1) // 2)
+            batch, self._queue = self._queue[:size], self._queue[size:]
+            task = asyncio.get_running_loop().create_task(self._commit(batch))
+            self._in_flight.add(task)
 
     async def _commit(self, batch: list[tuple[Write, Done, Any]]) -> None:
-        writes = [item[0] for item in batch]
-        answers = await self._write(writes)
+        answers = await self._write([item[0] for item in batch])
         self.commits += 1
         for (_, done, argument), answer in zip(batch, answers, strict=True):
             try:
@@ -76,10 +87,12 @@ class Committer:
                 log.exception(
                     "perdure: handling the answer %r failed; this is a fault in Perdure", type(answer).__name__
                 )
+        task = asyncio.current_task()
+        assert task is not None
+        self._in_flight.discard(task)
         if self._queue:
-            asyncio.get_running_loop().call_soon(self._flush)
-        else:
-            self._busy = False
+            self._flush_soon()
+        elif not self._in_flight:
             self._idle.set()
 
     async def _write(self, writes: list[Write]) -> list[Answer]:
