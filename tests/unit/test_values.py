@@ -21,6 +21,7 @@ from typing import (
     Literal,
     NamedTuple,
     NewType,
+    NoReturn,
     NotRequired,
     Optional,
     TypedDict,
@@ -615,6 +616,42 @@ def test_lists_in_a_union_that_cannot_be_told_apart_are_an_error_not_a_guess() -
     assert round_trip([[1], ["a"]], list[list[int] | list[str]]) == [[1], ["a"]]
     with pytest.raises(InvalidValue, match=r"it could be set\[int\] or tuple\[int, ...\]"):
         round_trip({1}, set[int] | tuple[int, ...])
+
+
+def test_a_result_that_never_comes_may_be_hinted_so() -> None:
+    check_hint(NoReturn)
+    with pytest.raises(InvalidValue, match="expected no value at all, found int 1"):
+        decode(b"1", NoReturn, what="v")
+
+
+def test_f61_pydantic_models_do_not_smuggle_in_what_is_no_json() -> None:
+    class Reading(pydantic.BaseModel):
+        value: float
+
+    with pytest.raises(InvalidValue, match=r"at \$\[0\]\.value: nan is no JSON number"):
+        encode([Reading(value=math.nan)], what="v")
+
+    class Raw(pydantic.BaseModel):
+        data: bytes
+
+    with pytest.raises(InvalidValue, match=r"at \$: a Raw that pydantic cannot write: "):
+        encode(Raw(data=b"\xff"), what="v")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="platform: the syntax of Python 3.12")
+def test_type_aliases_are_restored_even_if_they_refer_to_themselves() -> None:
+    names: dict[str, Any] = {}
+    exec(  # this file is read by Python 3.11 too
+        "type Json = dict[str, Json] | list[Json] | str | int | None\n"
+        "type Pair[T] = tuple[T, T]\n"
+        "type Number = int | float\n"
+        "type Rows = list[Pair[Number]]\n",
+        names,
+    )
+    assert round_trip({"a": [1, {"b": None}]}, names["Json"]) == {"a": [1, {"b": None}]}
+    assert round_trip([(1, 2.5)], names["Rows"]) == [(1, 2.5)]
+    with pytest.raises(InvalidValue, match=r"at \$\.a\[0\]: "):
+        decode(b'{"a":[1.5]}', names["Json"], what="v")
 
 
 def test_pydantic_is_never_imported_for_its_own_sake() -> None:

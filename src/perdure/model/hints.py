@@ -34,6 +34,7 @@ from perdure.model.shape import (
     Shape,
     as_is,
     at,
+    describe,
     expect,
     hint_name,
     is_literal,
@@ -113,6 +114,8 @@ class _Compiler:
             self._union(args, into)
         elif origin is Literal:
             literal(args, into)
+        elif hint is typing.NoReturn or hint is typing.Never:
+            into.restore = _nothing
         elif origin in _WRAPPERS or isinstance(hint, typing.NewType | typing.TypeVar) or hasattr(hint, "__value__"):
             self._alias(self._behind(hint, origin, args), into)
         elif isinstance(hint, str | typing.ForwardRef):
@@ -308,7 +311,7 @@ class _Compiler:
         hint = cls[args] if args else cls
         try:
             msgspec.json.Decoder(hint, dec_hook=hook)
-        except (TypeError, NameError) as error:
+        except (TypeError, NameError, RecursionError) as error:
             refuse(f"{cls.__qualname__}: {error}")
         into.restore = leaf(hint, hook)
 
@@ -326,6 +329,10 @@ def _class_hints(cls: Any) -> dict[str, Any]:
         )
     except TypeError as error:
         refuse(f"an annotation of {cls.__qualname__} is no type ({error})")
+
+
+def _nothing(value: Any) -> Any:
+    raise Misfit(f"expected no value at all, found {describe(value)}")
 
 
 def _finish(made: Any) -> None:

@@ -40,8 +40,10 @@ def encode(value: object, type: Any = Any, *, what: str, limit: int = MAX_VALUE)
     stored, `ValueTooLarge` above `limit` bytes. About a microsecond for a small value of plain types.
     """
     try:
-        data = _encode(value if fits(value) else lower(value))
+        data = _encode(value) if fits(value) else None
     except Exception:  # also whatever properties of users' classes raise
+        data = None
+    if data is None:
         data = _encode_carefully(value, type, what)
     if len(data) > limit:
         raise ValueTooLarge(
@@ -52,7 +54,7 @@ def encode(value: object, type: Any = Any, *, what: str, limit: int = MAX_VALUE)
 
 
 def _encode_carefully(value: object, type: Any, what: str) -> bytes:
-    """What `encode` does where the fast way failed: find out why, or see to odd keys."""
+    """The slow way: for what msgspec does not write exactly, or not at all."""
     try:
         try:
             return _encode(lower(value))
@@ -136,7 +138,7 @@ class _Plan:
         self.decode: Callable[[bytes], Any]
         try:
             self.decode = msgspec.json.Decoder(hint, dec_hook=hook).decode
-        except (TypeError, NameError):  # a hint that msgspec does not know
+        except Exception:  # a hint that msgspec does not know
             self.decode = self.decode_by_shape
 
     def decode_by_shape(self, data: bytes) -> Any:
