@@ -45,6 +45,10 @@ class Instance(Issuing):
         self._cancelled = False
         self._finishing = False
         self._successor: NewRun | None = None
+        #: True if a replayed turn holds something new, which the next turn takes over.
+        self._ahead = False
+        #: What the body awaited when it was cancelled, until it has heard of it.
+        self._told: Any = None
 
     # -- turns --------------------------------------------------------------------------------------------------------
 
@@ -59,9 +63,14 @@ class Instance(Issuing):
 
     def advance(self, arrivals: Sequence[Arrival], now: int) -> Turn:
         """Take in what arrived and what is due at `now` (microseconds, the store's), one at a time; run to the next stop."""
-        self._turn = Turn()
+        if self._ahead:
+            self._ahead = False
+        else:
+            self._turn = Turn()
         self.loop.now = max(self.loop.now, now)
         with self.loop.enter():
+            if self._deliverable:
+                self._settle_down()
             for event in self._in_order(arrivals):
                 if self._over():
                     break
@@ -71,7 +80,8 @@ class Instance(Issuing):
     def replay(self, entries: Sequence[Entry], started_at: int) -> Turn:
         """Bring a new instance to where its history left it. The turn's outcome is Blocked if the code does not fit.
 
-        A history with an END entry comes back with the outcome the body reached.
+        A history with an END entry comes back with the outcome the body reached. A requeued body may get further than its
+        history: what is new then is in the turn, and goes on in that of the next `advance`.
         """
         entries = revive(entries)
         recorded = self._recorded = Recorded(self.run.id, entries)
@@ -83,12 +93,12 @@ class Instance(Issuing):
                 if entry.event in _DELIVERED and not self._replay_one(entry, recorded):
                     break
                 _note_attempt(self.pending.get(entry.seq), entry)
-            if self._fault is None:
-                ended = self._main is not None and self._main.done()
-                self._fault = recorded.check_complete(self._seq, self.pending.keys(), ended, self._main_error())
+            if self._fault is None and self._replaying() is not None:
+                open_now = self.pending.keys()
+                self._fault = recorded.check_complete(self._seq, open_now, self._over(), self._main_error())
         turn = self._finish()
         self._recorded = None
-        turn.entries.clear()
+        self._ahead = bool(turn.entries)
         return turn
 
     def next_due(self) -> int | None:
@@ -133,6 +143,11 @@ class Instance(Issuing):
         """Run what is ready; when the body has ended, cancel what it left behind, as `asyncio.run` does."""
         try:
             self.loop.drain(self._stopped)
+            if self._told is not None and self._main is not None and _awaited(self._main) is not self._told:
+                # It has been told. Whoever cancels also uncancels, or timeouts and task groups would take each later
+                # cancel of their own for this one.
+                self._told = None
+                self._main.uncancel()
             if self._main is not None and self._main.done() and not self._finishing and self._fault is None:
                 self._finishing = True
                 for task in self.loop.live_tasks():
@@ -268,6 +283,7 @@ class Instance(Issuing):
         if not self._cancelled and self._main is not None:
             self._cancelled = True
             self._main.cancel()
+            self._told = _awaited(self._main)
 
     # -- replaying ----------------------------------------------------------------------------------------------------
 
@@ -337,6 +353,10 @@ class Instance(Issuing):
 async def _run(body: Body, instance: Instance) -> Any:
     coroutine: Coroutine[Any, Any, Any] = body.start(instance)
     return await coroutine
+
+
+def _awaited(task: Task[Any]) -> object:
+    return getattr(task, "_fut_waiter", None)
 
 
 def _by_time(event: tuple[int, int, int, object]) -> tuple[int, int, int]:

@@ -108,8 +108,9 @@ class Issuing:
         if known is None:
             if not self._alive():
                 return True
-            if self._recorded is not None:
-                known = patch in self._recorded.markers
+            recorded = self._replaying()
+            if recorded is not None:
+                known = patch in recorded.markers
             else:
                 known = True
                 self._turn.entries.append(Entry(Event.MARKER, NO_SEQ, None, patch, None, self.loop.now))
@@ -157,18 +158,25 @@ class Issuing:
             return Operation(NO_SEQ, op, name)
         operation = Operation(self._seq, op, name, payload, due)
         operation.since = self.loop.now
-        if self._recorded is None:
+        recorded = self._replaying()
+        if recorded is None:
             self._turn.issued.append(operation)
             self._turn.entries.append(
                 Entry(Event.SCHEDULED, operation.seq, op, name, payload, self.loop.now, operation.due)
             )
         else:
-            fault = self._recorded.match(operation)
+            fault = recorded.match(operation)
             if fault is not None:
                 self._fault = fault
                 raise Halt
         self._seq += 1
         return operation
+
+    def _replaying(self) -> Recorded | None:
+        """The history that what the body does now must fit; None if it is new."""
+        if self._recorded is not None and self._recorded.left_behind(self._seq):
+            self._recorded = None
+        return self._recorded
 
     def _alive(self) -> bool:
         """False if the body is to get an operation that never resolves; raises in a body that shall end here."""

@@ -136,7 +136,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._tasks: list[Task[Any]] = []
         self._prune_at = 32
         self._refusals = 0
-        self._collecting = False
+        #: True while the garbage collector is at work on this thread.
+        self.collecting = False
 
     # -- driving ------------------------------------------------------------------------------------------------------
 
@@ -198,7 +199,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def _finalize(self, agen: AsyncGenerator[Any, Any]) -> None:
         # One that the collector found, in a turn or between two, is just dropped: see the head of this module.
-        if events._get_running_loop() is self and not self._collecting and not self.closing:
+        if events._get_running_loop() is self and not self.collecting and not self.closing:
             self.create_task(agen.aclose())
 
     # -- what asyncio asks of a loop ----------------------------------------------------------------------------------
@@ -342,7 +343,7 @@ def _watch_collector(agen: AsyncGenerator[Any, Any]) -> None:
 def _note_collection(phase: str, info: dict[str, int]) -> None:
     loop = events._get_running_loop()
     if isinstance(loop, WorkflowLoop):
-        loop._collecting = phase == "start"
+        loop.collecting = phase == "start"
 
 
 def _close(coro: Any) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from types import FrameType
 
 import msgspec
@@ -21,8 +20,10 @@ from perdure.model.history import Entry, Event, Op
 
 _DELIVERED = frozenset({Event.RESOLVED, Event.FAILED, Event.CANCEL})
 _CLOSED = frozenset({Event.RESOLVED, Event.FAILED, Event.ABANDONED})
+_ATTEMPTS = frozenset({Event.ATTEMPT_FAILED, Event.ATTEMPT_CUT})
+_STEPS = frozenset({Op.STEP, Op.LOCAL})
 _FORGOTTEN = frozenset({Op.SPAWN, Op.VALUE})
-_PACKAGE = str(Path(__file__).resolve().parent.parent)
+_NOT_USERS = frozenset({"perdure", "asyncio"})
 
 
 class Recorded:
@@ -34,8 +35,10 @@ class Recorded:
         self._scheduled = {entry.seq: entry for entry in entries if entry.event is Event.SCHEDULED}
         self._issued_before = _counts(entries)
         self._passed = 0
-        #: True if the history goes to the run's end.
-        self.ended = any(entry.event is Event.END for entry in entries)
+        #: True if a requeue has just taken the run's end back: the body may go further than the history does.
+        self._revived = _just_requeued(entries)
+        #: True if the body may be over where the history is.
+        self._may_end = self._revived or any(entry.event is Event.END for entry in entries)
         self._open = _open(entries)
 
     def match(self, operation: Operation) -> NonDeterminismError | None:
@@ -51,6 +54,10 @@ class Recorded:
         operation.payload = entry.payload
         operation.due = entry.due
         return None
+
+    def left_behind(self, seq: int) -> bool:
+        """True if the body (its next position is `seq`) got past the end of a revived run's history: what it does is new."""
+        return self._revived and self._passed == len(self._issued_before) - 1 and seq == self._issued_before[-1]
 
     def check(self, seq: int, error: BaseException | None) -> NonDeterminismError | None:
         """Before the next result: the code must have issued exactly what was recorded by then. `seq`: its next position."""
@@ -70,7 +77,7 @@ class Recorded:
     ) -> NonDeterminismError | None:
         """After the last result. `pending`: positions the code still waits for; `ended`: its body is over."""
         fault = self.check(seq, error)
-        if fault is not None or self.ended:
+        if fault is not None or self._may_end:
             return fault
         if ended:
             fault = self._error(seq, "a body that goes on", "its end", f"the code ends here{_raising(error)}")
@@ -123,7 +130,8 @@ def revive(entries: Sequence[Entry]) -> Sequence[Entry]:
     """The history as a requeue makes it count: the end, and the failures that led to it, are taken back.
 
     Taken back are the failures delivered after the last operation was issued: nothing else was built on them, so those
-    operations are open again, with fresh attempts (numbered on). Failures that the body caught and went on from stay.
+    operations are open again, with fresh attempts (numbered on), and so are those that the end cut off. Failures that the
+    body caught and went on from stay.
     """
     if not any(entry.event is Event.REQUEUED for entry in entries):
         return entries
@@ -140,9 +148,10 @@ def _taken_back(entries: list[Entry]) -> list[Entry]:
     undone = {entry.seq for entry in entries[last + 1 :] if entry.event is Event.FAILED}
     kept: list[Entry] = []
     for index, entry in enumerate(entries):
-        if entry.event is Event.END or (index > last and entry.event is Event.ABANDONED):
+        cut_off = index > last and entry.event is Event.ABANDONED
+        if entry.event is Event.END or (cut_off and entry.op not in _STEPS):
             continue
-        if entry.seq in undone and entry.event in (Event.FAILED, Event.ATTEMPT_FAILED):
+        if cut_off or (entry.seq in undone and entry.event in (Event.FAILED, Event.ATTEMPT_FAILED)):
             entry = msgspec.structs.replace(entry, event=Event.ATTEMPT_CUT, due=None)
         kept.append(entry)
     return kept
@@ -153,19 +162,19 @@ def source_line() -> str:
     frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]  (the one way)
     line = ""
     while frame is not None and frame.f_code is not WorkflowLoop.drain.__code__:
-        file = frame.f_code.co_filename
-        if (
-            not line
-            and not file.startswith(_PACKAGE)
-            and not frame.f_globals.get("__name__", "").startswith("asyncio.")
-        ):
-            line = f"{file}:{frame.f_lineno}"
+        if not line and frame.f_globals.get("__name__", "").partition(".")[0] not in _NOT_USERS:
+            line = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return line if frame is not None else ""
 
 
 def _raising(error: BaseException | None) -> str:
     return "" if error is None else f"; its body raised {type(error).__name__}: {error}"
+
+
+def _just_requeued(entries: Sequence[Entry]) -> bool:
+    told = (entry.event for entry in reversed(entries) if entry.event not in _ATTEMPTS)
+    return next(told, None) is Event.REQUEUED
 
 
 def _open(entries: Sequence[Entry]) -> set[int] | None:
