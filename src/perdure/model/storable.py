@@ -290,6 +290,8 @@ def _key(key: object, odd_keys: bool) -> str:
             f"the key {_short(key)}: keys of type {name} come back as str where no type hint restores them; "
             f"use str keys, or say dict[{name}, ...] in the type hint"
         )
+    if type(plain) is int:
+        return str(plain)
     texts: dict[str, None] = msgspec.json.decode(msgspec.json.encode({lower(plain): None}))
     return next(iter(texts))
 
