@@ -1,4 +1,4 @@
-"""Which workflows ask for the context: those whose first parameter is annotated `Context`, or unannotated and named `ctx`."""
+"""Which functions ask for the context: a parameter annotated `Context`, or a first one unannotated and named `ctx`."""
 
 from __future__ import annotations
 
@@ -13,25 +13,39 @@ from perdure.model.errors import UsageError
 
 
 def takes_context(function: Callable[..., Any], owner: str) -> bool:
-    """True if the first parameter asks for the context. Raises `UsageError` if another one does."""
-    local = locals_around(function)
-    asks = [_asks_for_context(p, function, local) for p in parameters_of(function, owner).parameters.values()]
-    if any(asks[1:]):
+    """True if a workflow's first parameter asks for the context. Raises `UsageError` if another one does."""
+    parameters = list(parameters_of(function, owner).parameters.values())
+    asking = _annotated(parameters, function, owner)
+    if any(parameter is not parameters[0] for parameter in asking):
         raise UsageError(f"{owner} takes its Context as a later parameter; it must be the first one")
-    return asks[:1] == [True]
+    first = parameters[0] if parameters else None
+    return bool(asking) or (first is not None and first.annotation is first.empty and first.name == "ctx")
 
 
-def _asks_for_context(parameter: inspect.Parameter, function: Callable[..., Any], local: Mapping[str, Any]) -> bool:
+def refuse_context(function: Callable[..., Any], owner: str) -> None:
+    """Raise `UsageError` if a step asks for a context."""
+    if _annotated(list(parameters_of(function, owner).parameters.values()), function, owner):
+        raise UsageError(f"{owner} asks for a Context, which only workflows have; use perdure.current_step()")
+
+
+def _annotated(
+    parameters: list[inspect.Parameter], function: Callable[..., Any], owner: str
+) -> list[inspect.Parameter]:
+    local = locals_around(function)
+    return [parameter for parameter in parameters if _asks(parameter, function, local, owner)]
+
+
+def _asks(parameter: inspect.Parameter, function: Callable[..., Any], local: Mapping[str, Any], owner: str) -> bool:
     annotation = parameter.annotation
-    if annotation is inspect.Parameter.empty:
-        return parameter.name == "ctx"
+    if annotation is parameter.empty:
+        return False
     try:
         hint = resolve(annotation, function, local)
     except Unresolved:
         # Imported for type checkers only, as a context may be: it is known by its name.
         return _source(annotation).rpartition(".")[2] == "Context"
     if any(_is_context(part) for part in get_args(hint)):
-        raise UsageError(f"{parameter.name!r} of {function.__qualname__} must be annotated plainly: Context")
+        raise UsageError(f"parameter {parameter.name!r} of {owner} must be annotated plainly: Context")
     return _is_context(hint)
 
 

@@ -36,6 +36,8 @@ class Registry:
         Raises `NameTaken` if a name (a workflow's with its version) already stands for another function; nothing is
         registered then.
         """
+        if all(map(self._has, definitions)):
+            return False  # At every start; what they name was found the first time.
         steps, workflows = dict(self._steps), {name: dict(versions) for name, versions in self._workflows.items()}
         for definition in _with_references(definitions):
             if isinstance(definition, StepDefinition):
@@ -69,6 +71,11 @@ class Registry:
         """Register what the program's own file (or notebook, or prompt) has by now, defined or imported."""
         main = sys.modules.get("__main__")
         return self.add(*in_module(main)) if main is not None else False
+
+    def _has(self, definition: Definition) -> bool:
+        if isinstance(definition, WorkflowDefinition):
+            return self._workflows.get(definition.name, {}).get(definition.version) is definition
+        return isinstance(definition, StepDefinition) and self._steps.get(definition.name) is definition
 
     # -- looking up ---------------------------------------------------------------------------------------------------
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
+from perdure.authoring.context_parameter import refuse_context
 from perdure.authoring.function import Function, examine, look_like
 from perdure.authoring.issuing import issue
-from perdure.authoring.marker import ContextMarker
 from perdure.authoring.retry import RetryOptions, with_options
 from perdure.authoring.signature import Signature
 from perdure.core.ambient import current
@@ -35,6 +35,13 @@ class StepDefinition(Generic[P, R]):
 
     def __post_init__(self) -> None:
         look_like(self, self.function)
+
+    if TYPE_CHECKING:  # Given by `look_like`.
+
+        @property
+        def __name__(self) -> str: ...
+        @property
+        def __qualname__(self) -> str: ...
 
     @property
     def fn(self) -> Callable[P, Any]:
@@ -141,9 +148,8 @@ def step(fn: Any = None, /, *, name: str | None = None, **options: Unpack[RetryO
 def _define(target: object, *, name: str | None, options: RetryOptions) -> StepDefinition[..., Any]:
     function = examine(target, kind="step", name=name)
     owner = f"step {function.name!r}"
+    refuse_context(function.call, owner)
     signature = Signature(function.call, owner)
-    if any(isinstance(p.annotation, type) and issubclass(p.annotation, ContextMarker) for p in signature.parameters):
-        raise UsageError(f"{owner} asks for a Context, which only workflows have; use perdure.current_step()")
     kind: type[Any] = AsyncStep if function.is_async else SyncStep
     policy = with_options(RetryPolicy(), options, f"@step on {owner}")
     definition: StepDefinition[..., Any] = kind(function.name, function, signature, policy)

@@ -42,6 +42,13 @@ class WorkflowDefinition(Generic[P, R]):
     def __post_init__(self) -> None:
         look_like(self, self.function)
 
+    if TYPE_CHECKING:  # Given by `look_like`.
+
+        @property
+        def __name__(self) -> str: ...
+        @property
+        def __qualname__(self) -> str: ...
+
     @property
     def fn(self) -> Callable[..., Coroutine[Any, Any, R]]:
         """The function itself, context parameter included: calling it is never durable (for unit tests)."""
