@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from perdure.ports.store import Store
 from perdure.stores.memory import MemoryStore
 from perdure.testing import ManualClock
-from perdure.testing.conformance import CASES, Case, run_case
+from perdure.testing.conformance import CASES, Case, run_case, run_oracle
 
 
 class Forgetful(MemoryStore):
@@ -43,3 +43,9 @@ class Factory:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_conformance(case: Case) -> None:
     run_case(case, Factory())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_oracle(seed: int) -> None:
+    """A memory store equals another: what is checked here is the script, which must not stumble."""
+    run_oracle(seed, Factory())

@@ -43,6 +43,13 @@ class ManualClock:
         loop.call_soon(alarm.fire)
         return alarm
 
+    def next_alarm(self) -> int | None:
+        """When the next alarm will fire; None if none is set."""
+        with self._lock:
+            while self._alarms and self._alarms[0].cancelled:
+                heapq.heappop(self._alarms)
+            return self._alarms[0].when if self._alarms else None
+
     def advance(self, by: float | timedelta) -> None:
         """Move on by seconds or a `timedelta`, firing what comes due on the way."""
         self.set(self._now + micros(by))

@@ -15,6 +15,7 @@ from perdure.stores.memory.tables import Letter, Line, Tables, Token, Wait
 
 def send(tables: Tables, out: Outgoing, now: int) -> Answer:
     """One message from outside or from a turn, once for each id of its own."""
+    rules.check_storable(out)
     message = Message(
         number=0, kind=out.kind, name=out.name, token=out.token, payload=out.payload, failed=out.failed, at=now
     )

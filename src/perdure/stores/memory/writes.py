@@ -35,7 +35,8 @@ from perdure.stores.memory.tables import Actor, Tables
 
 def apply(tables: Tables, write: Write, now: int) -> Answer:
     """Apply one write. Raises `DataRefused` with the tables half changed."""
-    rules.check_storable(write)
+    if not isinstance(write, TurnCommit | Create):
+        rules.check_storable(write)  # Those two look at their fence or their id first.
     match write:
         case TurnCommit():
             return _turn(tables, write, now)
@@ -60,6 +61,7 @@ def _create(tables: Tables, create: Create, now: int) -> Answer:
     if existing is not None:
         answer = Exists(existing)
     else:
+        rules.check_storable(create)
         run = rules.new_run(create.run, tables.next_number(), now, create.run.parent)
         if create.turn is None:
             tables.add_actor(Actor(run))
@@ -93,6 +95,7 @@ def _advance(tables: Tables, incarnation: int, commit: TurnCommit, now: int) -> 
         fresh = inboxes.unseen(tables, incarnation, commit.seen, commit.consumed)
         if rules.unread_control(fresh):
             return Refused(fresh)
+    rules.check_storable(commit)
     _record(tables, incarnation, commit, now)
     _reach_out(tables, incarnation, commit, now)
     if commit.status is Status.RUNNING:

@@ -18,5 +18,6 @@ from __future__ import annotations
 
 from perdure.testing.conformance.cases import CASES, Case, run_case
 from perdure.testing.conformance.kit import StoreFactory
+from perdure.testing.conformance.oracle import run_oracle
 
-__all__ = ["CASES", "Case", "StoreFactory", "run_case"]
+__all__ = ["CASES", "Case", "StoreFactory", "run_case", "run_oracle"]

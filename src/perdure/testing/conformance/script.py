@@ -1,0 +1,215 @@
+"""Random things that can happen to a store, drawn from a seed and from what the oracle holds at that moment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from msgspec.structs import replace
+
+from perdure.model.commit import (
+    Cancel,
+    Create,
+    Delete,
+    Join,
+    NewChild,
+    Requeue,
+    Send,
+    TokenWait,
+    TurnCommit,
+    Write,
+)
+from perdure.model.messages import MessageKind, Outgoing
+from perdure.model.run import FORMAT, NewRun, Run, RunKey, Status
+from perdure.ports.store import ClaimRequest, Held, Serves
+from perdure.testing.conformance.kit import SECOND, new, request, resolved, scheduled
+
+OWNERS = ("ada", "bob")
+TOKENS = ("t", "u")
+NAMESPACES = ("default", "red")
+PRINTS = ("print-a", "print-b")
+VALUES = ("k", "l")
+#: Few, so that ids conflict, are used again, and belong to somebody else.
+RUN_IDS = tuple("abcdef")
+DEDUPS = (None, None, "x", "y", "z")
+ENDS = (Status.COMPLETED, Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.DEAD)
+
+
+class Script:
+    """Draws what happens next. `runs` are the oracle's rows, newest first, and `unread` the numbers in their inboxes."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.now = 0
+        self.runs: Sequence[Run] = ()
+        self.unread: dict[int, list[int]] = {}
+        # A position waits once.
+        self._seq = 0
+
+    def next_seq(self) -> int:
+        self._seq += 1
+        return self._seq
+
+    def chance(self, of_ten: int) -> bool:
+        return self.random.randrange(10) < of_ten
+
+    def some(self, items: Sequence[Any], most: int = 2) -> tuple[Any, ...]:
+        """A few of them, often none."""
+        if not items or self.chance(6):
+            return ()
+        return tuple(self.random.sample(items, min(len(items), self.random.randint(1, most))))
+
+    # ------------------------------------------------------------ verbs
+
+    def step(self) -> float:
+        """Seconds until the next thing happens."""
+        return self.random.choice((0, 0, 0, 0.001, 0.5, 3, 31))
+
+    def batch(self) -> tuple[Write, ...]:
+        return tuple(self._write() for _ in range(self.random.choice((1, 1, 1, 2, 3, 5))))
+
+    def request(self) -> ClaimRequest:
+        namespaces = self.random.choice((None, None, ("red",), NAMESPACES))
+        served = tuple(
+            Serves("work", version, self.random.choice(PRINTS)) for version in self.random.choice(("1", "12"))
+        )
+        return request(
+            self.random.choice(OWNERS),
+            namespaces=namespaces,
+            serves=served,
+            limit=self.random.choice((1, 2, 5, 100)),
+            lease=self.random.choice((1, 30)) * SECOND,
+            format=self.random.choice((FORMAT, FORMAT, FORMAT + 1)),
+        )
+
+    def held(self) -> tuple[str, tuple[Held, ...]]:
+        """An owner, and what it believes to hold; some of it wrongly."""
+        owner = self.random.choice(OWNERS)
+        believed = self.some([run for run in self.runs if run.status is Status.RUNNING], 4)
+        return owner, tuple(
+            Held(run.incarnation, run.epoch - self.chance(2), self.random.randint(0, run.inbox)) for run in believed
+        )
+
+    def serves(self) -> tuple[Serves, ...]:
+        return tuple(Serves("work", version, self.random.choice(PRINTS)) for version in "12")
+
+    # ------------------------------------------------------------ writes
+
+    def _write(self) -> Write:
+        draw = self.random.randrange(100)
+        if draw < 50 and (held := [run for run in self.runs if run.status is Status.RUNNING]):
+            return self._turn(self.random.choice(held))
+        if draw < 62:
+            return self._create()
+        if draw < 80:
+            return Send(self._message())
+        if draw < 83:
+            return Cancel(self._id(), b'"stop"', self._incarnation())
+        if draw < 89:
+            return Requeue(self._id())
+        if draw < 95:
+            return Delete(self._id(), b'"gone"')
+        return self._stale() if self.runs else self._create()
+
+    def _id(self) -> str:
+        """An id that there is, or perhaps is not."""
+        if self.runs and self.chance(8):
+            return self.random.choice(self.runs).id
+        return self.random.choice(RUN_IDS)
+
+    def _incarnation(self) -> int | None:
+        return self.random.choice(self.runs).incarnation if self.runs and self.chance(1) else None
+
+    def _message(self) -> Outgoing:
+        to_token = self.chance(5)
+        return Outgoing(
+            kind=MessageKind.SIGNAL if self.chance(6) or to_token else MessageKind.CANCEL,
+            run_id=None if to_token else self._id(),
+            token=self.random.choice(TOKENS) if to_token else None,
+            name="" if to_token else "go",
+            payload=self.random.choice((None, b"", str(self.next_seq()).encode())),
+            dedup=self.random.choice(DEDUPS),
+            namespace=self.random.choice(NAMESPACES),
+        )
+
+    def _new_run(self, run_id: str, **fields: Any) -> NewRun:
+        return new(
+            run_id,
+            version=self.random.choice(("1", "1", "2")),
+            namespace=self.random.choice(NAMESPACES),
+            priority=self.random.choice((None, None, 0, 3, -1)),
+            tags=self.some(("x", "y")),
+            start_at=self.now + self.random.randint(-5, 20) * SECOND if self.chance(2) else None,
+            timeout=60 * SECOND if self.chance(2) else None,
+            format=FORMAT + self.chance(1),
+            **fields,
+        )
+
+    def _create(self) -> Create:
+        run = self._new_run(self.random.choice(RUN_IDS))
+        first: TurnCommit | None = None
+        if self.chance(4):
+            shell = RunKey(run.id, 0)
+            first = self._commit(shell, self.random.choice(OWNERS), 1, 0, 0, [])
+            if first.status is Status.RUNNING:
+                first = replace(first, wake_at=self.now + 30 * SECOND)
+        to_itself = replace(self._message(), run_id=run.id, token=None)
+        return Create(run=run, turn=first, messages=self.some((to_itself, self._message())))
+
+    def _turn(self, run: Run) -> TurnCommit:
+        unread = self.unread.get(run.incarnation, [])
+        seen = self.random.choice((run.seen, run.inbox))
+        return self._commit(run.key, run.owner or "", run.epoch, run.n, seen, unread)
+
+    def _stale(self) -> TurnCommit:
+        """A turn of one who does not hold the run, or does not know how far it is."""
+        run = self.random.choice(self.runs)
+        commit = self._turn(run)
+        draw = self.random.randrange(3)
+        if draw == 0:
+            return replace(commit, epoch=run.epoch - 1)
+        return replace(commit, owner="eve") if draw == 1 else replace(commit, n=run.n + 1)
+
+    def _commit(self, key: RunKey, owner: str, epoch: int, n: int, seen: int, unread: list[int]) -> TurnCommit:
+        status = self._status()
+        ends = status in ENDS
+        entries = tuple(scheduled(self.next_seq(), at=self.now) for _ in range(self.random.randrange(3)))
+        if self.chance(1):
+            entries = (*entries, resolved(2**63 if self.chance(5) else 1))
+        return TurnCommit(
+            run=key,
+            owner=owner,
+            epoch=epoch,
+            n=n,
+            entries=entries,
+            status=status,
+            wake_at=self.now + self.random.randint(0, 20) * SECOND if self.chance(4) else None,
+            listening=self.chance(7),
+            seen=seen,
+            consumed=self.some(unread, 3),
+            waits=tuple(TokenWait(self.next_seq(), token) for token in self.some(TOKENS)),
+            unwaits=self.some(range(max(0, self._seq - 30), self._seq + 1), 20),
+            children=tuple(self._child(run_id) for run_id in self.some(RUN_IDS)),
+            joins=tuple(Join(self.next_seq(), run_id) for run_id in self.some(RUN_IDS, 1)),
+            cancels=self.some(RUN_IDS) if self.chance(4) else (),
+            sends=self.some((self._message(), self._message())),
+            values=tuple((value, str(self.next_seq()).encode()) for value in self.some(VALUES)),
+            started_at=self.now if self.chance(3) else None,
+            output=b'"done"' if status is Status.COMPLETED else None,
+            error=b'"bad"' if ends or status is Status.BLOCKED else None,
+            successor=self._new_run(f"{key.id}~1") if status is Status.COMPLETED and self.chance(4) else None,
+            fingerprint=self.random.choice((None, *PRINTS)) if status is Status.BLOCKED else None,
+            progress=self.chance(7),
+        )
+
+    def _status(self) -> Status:
+        draw = self.random.randrange(10)
+        if draw < 3:
+            return Status.RUNNING
+        if draw < 7:
+            return Status.SUSPENDED
+        return Status.BLOCKED if draw == 7 else self.random.choice(ENDS)
+
+    def _child(self, run_id: str) -> NewChild:
+        return NewChild(self.next_seq(), self._new_run(run_id, awaited_as=run_id if self.chance(6) else None, depth=1))
