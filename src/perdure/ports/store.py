@@ -44,7 +44,7 @@ Rules that every adapter keeps (each is checked by `perdure.testing.conformance`
   False; an orphan's `recoveries` + 1. A claimed BLOCKED run keeps its fingerprint in the answer only.
 * *New runs* are PENDING and due now; with a `start_at` ahead SUSPENDED, not listening, due then. The deadline is the due start
   plus the timeout; a requeue sets it anew. A blank id is `Unstorable`, as are text with lone surrogates and integers beyond
-  64 bits, anywhere in a write.
+  64 bits, anywhere in a write that is not answered `Fenced`, `Refused` or `Exists` in any case.
 * `updated_at` is when anything but a renewal last changed the row. The store stamps each entry's `commit`.
 * Time is the store's: `now` in all rules is the adapter's clock, never a caller's.
 
