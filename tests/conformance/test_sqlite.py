@@ -11,7 +11,7 @@ import pytest
 from perdure.ports.store import Store
 from perdure.stores.sqlite import SqliteStore
 from perdure.testing import ManualClock
-from perdure.testing.conformance import CASES, Case, run_case
+from perdure.testing.conformance import CASES, Case, run_case, run_oracle
 
 
 class Factory:
@@ -52,3 +52,8 @@ class Factory:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_conformance(case: Case, tmp_path: Path) -> None:
     run_case(case, Factory(tmp_path))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_oracle(seed: int, tmp_path: Path) -> None:
+    run_oracle(seed, Factory(tmp_path))

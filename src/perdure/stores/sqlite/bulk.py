@@ -66,6 +66,15 @@ def _is_plain(turn: TurnCommit) -> bool:
     )
 
 
+def _ignores_nothing(turn: TurnCommit) -> bool:
+    """Whether a turn that does not park leaves out what only parking uses. (The long way checks that it could be stored.)"""
+    return turn.wake_at is None and turn.fingerprint is None
+
+
+def _parks(turn: TurnCommit) -> bool:
+    return turn.status is Status.SUSPENDED or turn.status is Status.BLOCKED
+
+
 def _is_plain_create(create: Create) -> bool:
     turn = create.turn
     if create.messages:
@@ -92,7 +101,7 @@ class Bulk:
     def add(self, write: Write, answers: Answers, position: int) -> None:
         """Apply `write`, now or with those that follow, and put its answer in its place."""
         key: int | str
-        if type(write) is TurnCommit and _is_plain(write):
+        if type(write) is TurnCommit and _is_plain(write) and (_parks(write) or _ignores_nothing(write)):
             key = write.run.incarnation
         elif type(write) is Create and _is_plain_create(write):
             key = write.run.id

@@ -65,8 +65,8 @@ def unavailable(path: str, error: BaseException) -> StoreUnavailable:
     """The error to give to a caller for a `Fault.STORE` or an exhausted `Fault.BUSY`."""
     if fault_of(error) is Fault.BUSY:
         return StoreUnavailable(
-            f"the store {path} stayed locked by another process for {BUSY_DEADLINE:.0f} s ({error}); "
-            "look for a process that holds a long transaction on the file, then try again"
+            f"the store {path} stayed locked by another process for too long ({error}); "
+            "look for one that holds a long transaction on the file, then try again"
         )
     return StoreUnavailable(f"the store {path} cannot be used: {error}; check the disk, its free space and permissions")
 
@@ -74,7 +74,7 @@ def unavailable(path: str, error: BaseException) -> StoreUnavailable:
 class Patience:
     """Asking again for a lock, until a deadline. One attempt series a value; use from one thread."""
 
-    def __init__(self, *, eager: bool = False, deadline: float = BUSY_DEADLINE) -> None:
+    def __init__(self, deadline: float = BUSY_DEADLINE, *, eager: bool = False) -> None:
         # The pause is short beside a commit (some 0.2 ms), so that a process among many gets its turn by chance alone.
         self._longest = 0.0005 if eager else 0.002
         self._until = time.monotonic() + deadline
@@ -123,14 +123,14 @@ def tune(connection: sqlite3.Connection, synchronous: str) -> None:
     connection.execute("PRAGMA wal_autocheckpoint=4000")  # 16 MB: a checkpoint costs the writer two more flushes.
 
 
-def begin(connection: sqlite3.Connection, *, eager: bool = False, deadline: float = BUSY_DEADLINE) -> None:
+def begin(connection: sqlite3.Connection, deadline: float = BUSY_DEADLINE, *, eager: bool = False) -> None:
     """Take the write lock, however often it must be asked for; raises the last `sqlite3.Error` past the deadline."""
     try:
         connection.execute("BEGIN IMMEDIATE")
         return
     except sqlite3.Error as first:
         error = first
-    patience = Patience(eager=eager, deadline=deadline)
+    patience = Patience(deadline, eager=eager)
     while patience.again(error):
         try:
             connection.execute("BEGIN IMMEDIATE")

@@ -28,6 +28,8 @@ _LETTER: Final = "SELECT kind, name, token, payload, failed, at, arrival FROM me
 
 def send(tx: Transaction, message: Outgoing) -> Answer:
     """One message from outside or from a turn, once for each id of its own."""
+    # What cannot be stored is refused also where it would not be: sent again, or to no run.
+    f"{message.name}{message.token}{message.dedup}{message.namespace}".encode()
     if message.run_id is not None:
         return _send_to_run(tx, message.run_id, message)
     if message.token is None:

@@ -11,8 +11,8 @@ from perdure.ports.store import Held, Renewal
 from perdure.stores.sqlite import claims
 from perdure.stores.sqlite import connection as connections
 from perdure.stores.sqlite.connection import unavailable
+from perdure.stores.sqlite.place import Place
 from perdure.stores.sqlite.transaction import Transaction
-from perdure.stores.sqlite.turnstile import Turnstile
 
 T = TypeVar("T")
 
@@ -20,13 +20,9 @@ T = TypeVar("T")
 class SqliteRenewer:
     """The Renewer port. Connects when first used; to be used from one thread. Raises `StoreUnavailable`."""
 
-    def __init__(
-        self, path: str, clock: Clock, synchronous: str, turnstile: Turnstile, check: Callable[[], None]
-    ) -> None:
-        self._path = path
+    def __init__(self, place: Place, clock: Clock, check: Callable[[], None]) -> None:
+        self._place = place
         self._clock = clock
-        self._synchronous = synchronous
-        self._turnstile = turnstile
         #: Raises where the store may not be used (closed, or in a forked process).
         self._check = check
         self._connection: sqlite3.Connection | None = None
@@ -49,17 +45,17 @@ class SqliteRenewer:
     def _transact(self, action: Callable[[Transaction], T]) -> T:
         self._check()
         if self._connection is None:
-            self._connection = connections.connect(self._path)
-            connections.tune(self._connection, self._synchronous)
+            self._connection = connections.connect(self._place.path)
+            connections.tune(self._connection, self._place.synchronous)
         connection = self._connection
-        with self._turnstile.urgent():
+        with self._place.turnstile.urgent():
             try:
-                connections.begin(connection, eager=True)
+                connections.begin(connection, self._place.patience, eager=True)
                 result = action(Transaction(connection, self._clock.now()))
                 connection.execute("COMMIT")
             except BaseException as error:
                 connections.rollback(connection)
                 if isinstance(error, sqlite3.Error):
-                    raise unavailable(self._path, error) from error
+                    raise unavailable(self._place.path, error) from error
                 raise
         return result

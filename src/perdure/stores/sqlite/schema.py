@@ -19,17 +19,20 @@ from perdure.stores.sqlite.migrations import MIGRATIONS, Migration
 #: "Prdr" in ASCII.
 APPLICATION_ID: Final = 0x50726472
 
-NEWEST: Final = MIGRATIONS[-1].number
-
 _MAGIC: Final = b"SQLite format 3\x00"
 
 
-def check_file(path: str) -> None:
-    """Raises `StoreMismatch` if there is a file at `path` that is not one of our stores, or a newer one. Touches nothing."""
+def check_file(path: str, *, migrate: bool = True) -> None:
+    """Raises `StoreMismatch` if there is a file at `path` that is not one of our stores, or a newer one.
+
+    Without `migrate` also if there is none. Touches nothing.
+    """
     try:
         with open(path, "rb") as file:
             head = file.read(100)
     except FileNotFoundError:
+        if not migrate:
+            raise _lacking(path, MIGRATIONS) from None
         return
     except OSError as error:
         raise StoreUnavailable(
@@ -45,10 +48,16 @@ def check_file(path: str) -> None:
 def _check_marks(path: str, application: int, version: int) -> None:
     if application != APPLICATION_ID:
         raise StoreMismatch(f"{path} is a SQLite database, but not a Perdure store; give Perdure a file of its own")
-    if version > NEWEST:
+    newest = MIGRATIONS[-1].number
+    if version > newest:
         raise StoreMismatch(
-            f"{path} has schema {version}, but this Perdure knows schemas up to {NEWEST}; update Perdure to use it"
+            f"{path} has schema {version}, but this Perdure knows schemas up to {newest}; update Perdure to use it"
         )
+
+
+def _lacking(path: str, todo: Sequence[Migration]) -> StoreMismatch:
+    names = ", ".join(f"{migration.number} ({migration.name})" for migration in todo)
+    return StoreMismatch(f"the store {path} lacks the migrations {names}; run `perdure migrate` first")
 
 
 def pending(connection: sqlite3.Connection) -> Sequence[Migration]:
@@ -67,8 +76,7 @@ def prepare(connection: sqlite3.Connection, path: str, *, migrate: bool) -> None
             _check_marks(path, _read(connection, "PRAGMA application_id"), _read(connection, "PRAGMA user_version"))
         todo = pending(connection)
         if todo and not migrate:
-            names = ", ".join(f"{migration.number} {migration.name}" for migration in todo)
-            raise StoreMismatch(f"the store {path} lacks the migrations {names}; run `perdure migrate` first")
+            raise _lacking(path, todo)
         for migration in todo:
             _apply(connection, migration)
         _use_wal(connection, path)

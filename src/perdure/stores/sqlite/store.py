@@ -15,8 +15,9 @@ from perdure.model.run import Run
 from perdure.ports.clock import Clock
 from perdure.ports.store import Claimed, ClaimRequest, Finding, Held, RunQuery, Serves
 from perdure.stores.sqlite import audits, claims, reads, schema
-from perdure.stores.sqlite.connection import check_arguments
+from perdure.stores.sqlite.connection import BUSY_DEADLINE, check_arguments
 from perdure.stores.sqlite.migrations import Migration
+from perdure.stores.sqlite.place import Place
 from perdure.stores.sqlite.reader import Reader
 from perdure.stores.sqlite.renewer import SqliteRenewer
 from perdure.stores.sqlite.thread import ConnectionThread
@@ -30,29 +31,27 @@ class SqliteStore:
     """Runs in a SQLite file. Making one opens nothing; `open` does.
 
     `synchronous` is SQLite's setting: FULL keeps every answered write through a power cut; NORMAL may lose the last ones in
-    one (never in a crash of the process), and is faster where the disk is slow to flush.
+    one (never in a crash of the process), and is faster where the disk is slow to flush. `patience` is how many seconds a
+    verb asks for the file's write lock while other processes hold it, before it raises `StoreUnavailable`.
 
     After a fork the child must open a store of its own: every verb of an inherited one raises `StoreUnavailable`.
     """
 
-    def __init__(self, path: str, *, clock: Clock, synchronous: str = "FULL") -> None:
+    def __init__(self, path: str, *, clock: Clock, synchronous: str = "FULL", patience: float = BUSY_DEADLINE) -> None:
         check_arguments(path, synchronous)
-        self._path = os.path.abspath(path)
+        self._place = Place(os.path.abspath(path), synchronous.upper(), patience, Turnstile())
         self._clock = clock
-        self._synchronous = synchronous.upper()
-        self._turnstile = Turnstile()
         self._writer: ConnectionThread | None = None
         self._reader: ConnectionThread | None = None
-        self._watch = Watch(self._path, self._ask_version)
+        self._watch = Watch(self._place.path, self._ask_version)
         self._pid = 0
 
     async def open(self, *, migrate: bool = True) -> None:
         if self._writer is not None:
             self._check()
             return
-        desk = Writer(self._path, self._clock, self._synchronous, self._turnstile, migrate=migrate)
-        writer = ConnectionThread("perdure-sqlite-writer", desk)
-        reader = ConnectionThread("perdure-sqlite-reader", Reader(self._path))
+        writer = ConnectionThread("perdure-sqlite-writer", Writer(self._place, self._clock, migrate=migrate))
+        reader = ConnectionThread("perdure-sqlite-reader", Reader(self._place.path))
         await writer.start()
         try:
             await reader.start()
@@ -66,15 +65,13 @@ class SqliteStore:
         if writer is None or reader is None or os.getpid() != self._pid:
             return
         self._writer = self._reader = None
-        watching = self._watch.close()
-        if watching is not None:
-            await writer.call(lambda tx: None)
+        self._watch.close()
         await reader.stop()
         await writer.stop()
 
     def plan(self) -> Sequence[Migration]:
         """The migrations that `open` would apply; for a file that does not exist yet, all. Blocks; changes nothing."""
-        return schema.plan(self._path)
+        return schema.plan(self._place.path)
 
     def now(self) -> int:
         return self._clock.now()
@@ -98,7 +95,7 @@ class SqliteStore:
 
     def renewer(self) -> SqliteRenewer:
         self._check()
-        return SqliteRenewer(self._path, self._clock, self._synchronous, self._turnstile, self._check)
+        return SqliteRenewer(self._place, self._clock, self._check)
 
     # ------------------------------------------------------------ reading
 
@@ -138,10 +135,10 @@ class SqliteStore:
 
     def _check(self) -> None:
         if self._writer is None:
-            raise StoreUnavailable(f"the store {self._path} is not open; call open() first")
+            raise StoreUnavailable(f"the store {self._place.path} is not open; call open() first")
         if os.getpid() != self._pid:
             raise StoreUnavailable(
-                f"the store {self._path} was opened by process {self._pid}, which this one was forked from; "
+                f"the store {self._place.path} was opened by process {self._pid}, which this one was forked from; "
                 "SQLite connections do not survive a fork: make and open a store of your own in the child"
             )
 

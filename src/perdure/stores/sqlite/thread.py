@@ -61,16 +61,21 @@ class ConnectionThread:
         self._desk = desk
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
         self._thread: Thread | None = None
+        self._closed: asyncio.Future[Any] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def start(self) -> None:
         """Raises what the desk's `open` raises."""
         self._loop = asyncio.get_running_loop()
-        opened: asyncio.Future[Any] = self._loop.create_future()
-        self._thread = Thread(target=self._main, args=(opened,), name=self._name, daemon=True)
+        opened = self._loop.create_future()
+        self._closed = self._loop.create_future()
+        self._thread = Thread(target=self._main, args=(opened, self._closed), name=self._name, daemon=True)
         self._thread.start()
         try:
             await opened
+        except asyncio.CancelledError:
+            self._queue.put(None)
+            raise
         except BaseException:
             self._thread.join()
             raise
@@ -95,28 +100,27 @@ class ConnectionThread:
 
     async def stop(self) -> None:
         """Everything that was put before is done first."""
-        if self._thread is None or self._loop is None:
+        if self._thread is None or self._closed is None:
             return
         self._queue.put(None)
-        await self._loop.run_in_executor(None, self._thread.join)
+        await self._closed
+        self._thread.join()  # It has nothing left to do.
         self._thread = None
 
-    def _main(self, opened: asyncio.Future[Any]) -> None:
+    def _main(self, opened: asyncio.Future[Any], closed: asyncio.Future[Any]) -> None:
         try:
             self._desk.open()
         except BaseException as error:
             self._resolve([(opened, None, error)])
             return
         self._resolve([(opened, None, None)])
-        try:
-            while True:
-                jobs, last = self._next()
-                if jobs:
-                    self._resolve(self._desk.serve(jobs))
-                if last:
-                    return
-        finally:
-            self._desk.close()
+        last = False
+        while not last:
+            jobs, last = self._next()
+            if jobs:
+                self._resolve(self._desk.serve(jobs))
+        self._desk.close()
+        self._resolve([(closed, None, None)])
 
     def _next(self) -> tuple[list[Job], bool]:
         """Wait for a job and take all that have come with it; whether they are the last."""

@@ -27,6 +27,8 @@ _END: Final = """
     WHERE incarnation = ?
 """
 
+_PARKED: Final = (Status.SUSPENDED, Status.BLOCKED)
+
 
 def holds(run: Run, turn: TurnCommit) -> bool:
     """The fence."""
@@ -50,12 +52,14 @@ def advance(tx: Transaction, key: RunKey, namespace: str, turn: TurnCommit) -> A
             return Refused(fresh)
     _record(tx, incarnation, turn)
     _reach_out(tx, key, namespace, turn)
-    if turn.status is Status.RUNNING:
-        return Applied(key)
+    if turn.status in _PARKED:
+        return _park(tx, key, turn)
+    tx.execute(
+        "SELECT ?, ?", (turn.wake_at, turn.fingerprint)
+    )  # Refuses what could not be stored, though it is ignored.
     if turn.status in TERMINAL:
         _end(tx, key, turn)
-        return Applied(key)
-    return _park(tx, key, turn)
+    return Applied(key)
 
 
 def _park(tx: Transaction, key: RunKey, turn: TurnCommit) -> Answer:

@@ -33,6 +33,7 @@ class Watch:
         self._listeners: list[Listener] = []
         self._stop: Event | None = None
         self._thread: Thread | None = None
+        self._ending: list[Thread] = []
         self._confirmed: int | None = None
 
     def add(self, listener: Listener) -> Callable[[], None]:
@@ -51,22 +52,27 @@ class Watch:
 
         return remove
 
-    def close(self) -> Thread | None:
-        """Forget all listeners; returns the thread that is ending, to be joined."""
+    def close(self) -> None:
+        """Forget all listeners; the thread has ended on return, after some microseconds."""
         with self._lock:
             self._listeners.clear()
-            return self._halt()
+            self._halt()
+        for thread in self._ending:
+            thread.join()
+        self._ending.clear()
 
     def _start(self) -> None:
         self._stop = Event()
         self._thread = Thread(target=self._main, args=(self._stop,), name="perdure-sqlite-watch", daemon=True)
         self._thread.start()
 
-    def _halt(self) -> Thread | None:
-        thread, self._thread = self._thread, None
-        if self._stop is not None:
-            self._stop.set()
-        return thread
+    def _halt(self) -> None:
+        if self._thread is None or self._stop is None:
+            return
+        self._stop.set()
+        self._ending = [thread for thread in self._ending if thread.is_alive()]
+        self._ending.append(self._thread)
+        self._thread = None
 
     def _main(self, stop: Event) -> None:
         connection = connections.connect(self._path)

@@ -17,9 +17,9 @@ from perdure.stores.sqlite import connection as connections
 from perdure.stores.sqlite import schema, writes
 from perdure.stores.sqlite.bulk import Bulk
 from perdure.stores.sqlite.connection import Fault, fault_of, unavailable
+from perdure.stores.sqlite.place import Place
 from perdure.stores.sqlite.thread import Batch, Job, Outcome
 from perdure.stores.sqlite.transaction import Transaction
-from perdure.stores.sqlite.turnstile import Turnstile
 
 #: What stands in a list of answers until the answer is there.
 _UNANSWERED = Missing("")
@@ -28,24 +28,22 @@ _UNANSWERED = Missing("")
 class Writer:
     """A desk (see `thread`)."""
 
-    def __init__(self, path: str, clock: Clock, synchronous: str, turnstile: Turnstile, *, migrate: bool) -> None:
-        self._path = path
+    def __init__(self, place: Place, clock: Clock, *, migrate: bool) -> None:
+        self._place = place
         self._clock = clock
-        self._synchronous = synchronous
-        self._turnstile = turnstile
         self._migrate = migrate
         self._connection: sqlite3.Connection | None = None
 
     def open(self) -> None:
-        schema.check_file(self._path)
-        connection = connections.connect(self._path)
+        schema.check_file(self._place.path, migrate=self._migrate)
+        connection = connections.connect(self._place.path)
         try:
-            connections.tune(connection, self._synchronous)
-            schema.prepare(connection, self._path, migrate=self._migrate)
+            connections.tune(connection, self._place.synchronous)
+            schema.prepare(connection, self._place.path, migrate=self._migrate)
         except BaseException as error:
             connection.close()
             if isinstance(error, sqlite3.Error):
-                raise unavailable(self._path, error) from error
+                raise unavailable(self._place.path, error) from error
             raise
         self._connection = connection
 
@@ -60,7 +58,7 @@ class Writer:
         self._connection = None
 
     def serve(self, jobs: Sequence[Job]) -> list[Outcome]:
-        with self._turnstile.ordinary():
+        with self._place.turnstile.ordinary():
             try:
                 return self._transact(_together, jobs)
             except Exception as error:
@@ -76,7 +74,7 @@ class Writer:
     ) -> list[Outcome]:
         connection = self._connection
         assert connection is not None
-        connections.begin(connection)
+        connections.begin(connection, self._place.patience)
         try:
             tx = Transaction(connection, self._clock.now())
             outcomes = apply(tx, jobs)
@@ -88,7 +86,7 @@ class Writer:
         return outcomes
 
     def _refuse(self, jobs: Sequence[Job], error: Exception) -> list[Outcome]:
-        refusal = error if isinstance(error, StoreError) else unavailable(self._path, error)
+        refusal = error if isinstance(error, StoreError) else unavailable(self._place.path, error)
         return [(job.future, None, refusal) for job in jobs]
 
 
