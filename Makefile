@@ -16,7 +16,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint types unit others test demo bench clean
+.PHONY: help setup lint types unit caches others test demo bench clean
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1@\2/p' Makefile | column -t -s @ 2>/dev/null || grep '##' Makefile
@@ -53,6 +53,17 @@ types: setup ## mypy and pyright, both strict
 unit: setup ## The tests, on one Python
 	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
+# The behaviours must be the same however parked instances are kept: all of them (as above), none, or some by chance.
+define caches
+	@for cache in 0 random; do \
+		echo "Behaviours, PERDURE_TEST_CACHE=$$cache:"; \
+		PERDURE_TEST_CACHE=$$cache $(1)/bin/python -m pytest -q -n auto --dist worksteal tests/behaviours || exit 1; \
+	done
+endef
+
+caches: setup ## The behaviours, without the instance cache and with one that forgets
+	$(call caches,$(VENV))
+
 others: $(OTHER_PYTHONS:%=python-%) ## The tests, on every other Python of this machine
 
 .PHONY: $(OTHER_PYTHONS:%=python-%)
@@ -69,8 +80,9 @@ on-%:
 	$(call environment,$(VENV)-$*,$*,test)
 	@echo "Python $*:"
 	$(VENV)-$*/bin/python -m pytest -n auto --dist worksteal $(ARGS)
+	$(call caches,$(VENV)-$*)
 
-test: lint types unit others ## Everything
+test: lint types unit caches others ## Everything
 
 demo: setup ## Index the standard library, kill the worker part way, finish all the same
 	$(BIN)/perdure demo
