@@ -41,7 +41,7 @@ class Refusing:
 class Opaque:
     """Callable, but nobody can tell with what."""
 
-    __signature__ = "(*args)"
+    __signature__ = 5
 
     def __call__(self) -> None: ...
 
