@@ -15,6 +15,7 @@ from perdure.testing.conformance import (
     cancels,
     children,
     claims,
+    concurrency,
     continuation,
     create,
     deletion,
@@ -49,6 +50,7 @@ _TOPICS: tuple[ModuleType, ...] = (
     audits,
     listing,
     hostile,
+    concurrency,
 )
 
 

@@ -151,6 +151,23 @@ async def test_a_wait_that_ends_takes_no_more_messages(kit: Kit) -> None:
     assert await kept(kit) == [b"1"]
 
 
+async def test_a_wait_that_came_after_its_message_gives_it_back_too(kit: Kit) -> None:
+    run = await kit.hold("r")
+    await kit.apply(to_token("t", b"1"), turn(run, waits=(TokenWait(0, "t"),)))
+    assert payloads(await kit.inbox(run)) == [b"1"]
+    await kit.apply(turn(run, unwaits=(0,)))
+    assert await kit.inbox(run) == []
+    assert await kept(kit) == [b"1"]
+
+
+async def test_a_wait_ends_once(kit: Kit) -> None:
+    run = await kit.hold("r")
+    await kit.apply(turn(run, waits=(TokenWait(0, "t"), TokenWait(1, "t"))))
+    await kit.apply(turn(run, unwaits=(0, 0, 7)), turn(run, unwaits=(0,)))
+    await kit.apply(to_token("t", b"1"), complete(run))
+    assert await kept(kit) == [b"1"]
+
+
 async def test_a_wait_that_ends_gives_its_message_back(kit: Kit) -> None:
     run = await waiting(kit, "r")
     await kit.apply(to_token("t", b"1"))
@@ -227,9 +244,9 @@ async def test_messages_given_back_one_by_one_stand_where_they_stood(kit: Kit) -
     run = await kit.hold("r")
     await kit.apply(turn(run, waits=(TokenWait(0, "t"), TokenWait(1, "t"), TokenWait(2, "t"))))
     await kit.apply(*(to_token("t", payload) for payload in (b"1", b"2", b"3", b"4")))
-    await kit.apply(turn(run, unwaits=(1,)))
-    await kit.apply(turn(run, unwaits=(0,)))
-    await kit.apply(turn(run, unwaits=(2,)))
+    for seq, left in ((1, [b"1", b"3"]), (0, [b"3"]), (2, [])):
+        await kit.apply(turn(run, unwaits=(seq,)))
+        assert payloads(await kit.inbox(run)) == left
     assert await kept(kit) == [b"1", b"2", b"3", b"4"]
 
 
