@@ -167,8 +167,11 @@ def test_what_a_workflow_encloses_comes_with_it() -> None:
     async def local(x: int) -> int:
         return x
 
-    class Steps:
+    class Base:
         nested = step(name="nested")(lambda: 1)
+
+    class Steps(Base):
+        """Enclosed by the body, as the others."""
 
     dotted = types.ModuleType("dotted")
     dotted.inner = step(name="inner")(lambda: 1)  # type: ignore[attr-defined]
@@ -304,12 +307,23 @@ def test_a_step_and_a_workflow_may_share_a_name() -> None:
 
 
 def test_include_finds_attributes_imports_and_what_classes_hold(write: Write) -> None:
-    write("shared", "@step\nasync def imported(): ...\n")
+    write(
+        "shared",
+        """
+        @step
+        async def imported(): ...
+
+        class Base:
+            @step
+            @staticmethod
+            async def inherited(): ...
+        """,
+    )
     write(
         "many",
         """
         import functools
-        from shared import imported as other_name
+        from shared import Base, imported as other_name
 
         @step
         def plain(): ...
@@ -328,7 +342,7 @@ def test_include_finds_attributes_imports_and_what_classes_hold(write: Write) ->
                 @staticmethod
                 async def deep(ctx): ...
 
-        class Inherits(Payments): ...
+        class Inherits(Base): ...
 
         def log(function):
             @functools.wraps(function)
@@ -344,7 +358,7 @@ def test_include_finds_attributes_imports_and_what_classes_hold(write: Write) ->
     )
     registry = Registry()
     assert registry.include("many")
-    assert names(registry) == (["deep@1"], ["imported", "inner", "outer", "plain", "wrapped"])
+    assert names(registry) == (["deep@1"], ["imported", "inherited", "inner", "outer", "plain", "wrapped"])
 
 
 def test_include_takes_a_module_and_a_package_that_re_exports(write: Write) -> None:

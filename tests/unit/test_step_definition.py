@@ -6,6 +6,7 @@ import asyncio
 import functools
 import inspect
 import json
+import typing
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from dataclasses import FrozenInstanceError, dataclass
 from datetime import timedelta
@@ -543,6 +544,19 @@ async def test_f56_a_step_over_another_decorator_keeps_the_functions_parameters(
     assert inner.signature.bind((1,), {"y": 5}) == b'{"x":1,"y":5}'
     assert await inner(1) == 3
     assert inner.name == "inner"
+
+
+async def test_f56_a_step_over_a_decorated_step_calls_through() -> None:
+    outer = step(name="outer")(timed(charge))
+    assert await outer(Order(1)) == Receipt(10)
+    assert outer.signature.bind((Order(1),), {}) == b'{"order":{"id":1}}'
+
+
+def test_f56_a_framework_resolves_the_hints_of_a_step() -> None:
+    assert typing.get_type_hints(charge) == {"order": Order, "note": str, "return": Receipt}
+    # As FastAPI does.
+    globals_of_call = getattr(charge, "__globals__", {})
+    assert eval(str(inspect.signature(charge).parameters["order"].annotation), globals_of_call) is Order
 
 
 async def test_f56_another_decorator_over_a_step_goes_through_it() -> None:

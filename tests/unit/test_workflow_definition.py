@@ -33,6 +33,7 @@ from perdure.model.values import encode
 
 if TYPE_CHECKING:
     import perdure
+    from perdure.authoring.context import Context as Ctx
 
 
 class Context(ContextMarker):
@@ -173,11 +174,13 @@ def test_a_context_is_found_by_its_annotation_or_name() -> None:
 
     async def unresolvable(c: perdure.Context, order: Order) -> None: ...  # type: ignore[name-defined, unused-ignore]
 
+    async def renamed(ctx: Ctx, order: Order) -> None: ...
+
     async def unannotated(ctx, order: Order) -> None: ...  # type: ignore[no-untyped-def]
 
     hint.__annotations__["c"] = Context
     text.__annotations__["c"] = "'Context'"
-    for function in (hint, text, dotted, unresolvable, unannotated):
+    for function in (hint, text, dotted, unresolvable, renamed, unannotated):
         definition = workflow(function)
         assert definition.wants_context, function
         assert [parameter.name for parameter in definition.signature.parameters] == ["order"]

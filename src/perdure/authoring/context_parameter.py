@@ -42,8 +42,8 @@ def _asks(parameter: inspect.Parameter, function: Callable[..., Any], local: Map
     try:
         hint = resolve(annotation, function, local)
     except Unresolved:
-        # Imported for type checkers only, as a context may be: it is known by its name.
-        return _source(annotation).rpartition(".")[2] == "Context"
+        # Imported for type checkers only, as a context may be: it is known by its name, or by the parameter's.
+        return _source(annotation).rpartition(".")[2] == "Context" or parameter.name == "ctx"
     if any(_is_context(part) for part in get_args(hint)):
         raise UsageError(f"parameter {parameter.name!r} of {owner} must be annotated plainly: Context")
     return _is_context(hint)

@@ -46,7 +46,7 @@ def examine(target: object, *, kind: str, name: str | None) -> Function:
     A `staticmethod` is taken for its function. `name` overrides the function's own, which must be a plain one.
     """
     call: Any = cast("Any", target).__func__ if isinstance(target, staticmethod) else target
-    if isinstance(getattr(call, "function", None), Function):
+    if isinstance(getattr(call, "function", None), Function) and not inspect.isroutine(call):
         raise UsageError(f"@{kind} was put on {call}, which is one already; put it on the function itself")
     inner = plain_function(call)
     if isinstance(call, classmethod) or _takes_receiver(inner, call):
@@ -130,11 +130,22 @@ def _name(call: object, name: str | None, kind: str) -> str:
 
 
 def look_like(definition: object, function: Function) -> None:
-    """Give a definition its function's name, documentation and signature, as `functools.wraps` does."""
-    for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
-        value = getattr(function.call, attribute, None)
-        if value is not None:
-            object.__setattr__(definition, attribute, value)
+    """Give a definition its function's name, documentation and signature, as `functools.wraps` does.
+
+    Also its annotations and globals, since a definition has other annotations in its class, and frameworks look for both.
+    """
+    plain = plain_function(function.call)
+    for source, attributes in (
+        (function.call, ("__module__", "__name__", "__qualname__", "__doc__")),
+        (plain, ("__annotations__", "__annotate__", "__globals__")),
+    ):
+        for attribute in attributes:
+            try:
+                value = getattr(source, attribute, None)
+            except NameError:  # From Python 3.14 on, annotations are made when they are asked for.
+                continue
+            if value is not None:
+                object.__setattr__(definition, attribute, value)
     object.__setattr__(definition, "__wrapped__", function.call)
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeAlias, cast
 
 from perdure.authoring.step import StepDefinition
 from perdure.authoring.workflow import BoundWorkflow, WorkflowDefinition
+
+#: Classes in classes in classes... may be a circle.
+_NESTING = 10
 
 Definition: TypeAlias = StepDefinition[..., Any] | WorkflowDefinition[..., Any]
 
@@ -44,7 +48,7 @@ def _named(function: FunctionType) -> Iterator[object]:
             value = function.__globals__[name]
             yield value
             if isinstance(value, ModuleType | type):
-                yield from (vars(value)[attribute] for attribute in sorted(names) if attribute in vars(value))
+                yield from (inspect.getattr_static(value, attribute, None) for attribute in sorted(names))
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents
@@ -60,10 +64,11 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def _in_class(owner: type, depth: int = 0) -> Iterator[Definition]:
-    for value in list(vars(owner).values()):
-        yield from _definitions(value)
-        if isinstance(value, type) and value.__module__ == owner.__module__ and depth < 10:
-            yield from _in_class(value, depth + 1)
+    for base in owner.__mro__:
+        for value in list(vars(base).values()):
+            yield from _definitions(value)
+            if isinstance(value, type) and value.__module__ == owner.__module__ and depth < _NESTING:
+                yield from _in_class(value, depth + 1)
 
 
 def _definitions(value: object) -> Iterator[Definition]:

@@ -114,7 +114,7 @@ class Signature:
         for index, annotation in list(self._annotations.items()):
             try:
                 self._hints[index] = self._checked(index, annotation, local)
-                del self._annotations[index]
+                self._annotations.pop(index, None)  # Two threads may be first.
             except Unresolved as error:
                 failed = failed or error
         if failed is not None:
@@ -149,9 +149,9 @@ class Signature:
         """The input that these arguments make. Raises `InvalidArguments` and `InvalidValue`."""
         values = self._arrange(args, kwargs)
         parameters = self.parameters
+        hints = self.hints()
         if not parameters:
             return _NULL
-        hints = self.hints()
         first = parameters[0]
         data = self._encode(0, values[0], hints)
         if len(parameters) == 1:
