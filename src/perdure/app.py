@@ -19,12 +19,13 @@ from perdure.authoring.options import StartKeywords, StartOptions
 from perdure.authoring.registry import Registry
 from perdure.authoring.step import StepDefinition
 from perdure.authoring.workflow import BoundWorkflow, WorkflowDefinition
+from perdure.engine.committer import Outcome
 from perdure.engine.engine import Engine
 from perdure.engine.events import Lifecycle
 from perdure.engine.handle import RunHandle, check_stored, outgoing_signal, send
 from perdure.engine.settings import Settings
 from perdure.engine.systemclock import SystemClock
-from perdure.model.commit import Answer, Applied, Create, Exists, Moved
+from perdure.model.commit import Applied, Create, Exists, Moved
 from perdure.model.durations import micros
 from perdure.model.errors import UsageError
 from perdure.model.ids import check_run_id
@@ -299,7 +300,7 @@ class Perdure:
             and executor.holdings.room() > 0
             and self._serves(new.namespace)
         ):
-            future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+            future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
             executor.start(definition, new, messages, lambda answer: _set(future, answer))
             answer = await asyncio.shield(future)
         else:
@@ -388,7 +389,7 @@ def _settings(given: Mapping[str, Any]) -> Settings:
     return Settings(**changed)
 
 
-def _set(future: asyncio.Future[Answer], answer: Answer) -> None:
+def _set(future: asyncio.Future[Outcome], answer: Outcome) -> None:
     if not future.done():
         future.set_result(answer)
 

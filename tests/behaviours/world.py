@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from perdure import Lifecycle
 from perdure.core.instance import Instance
@@ -16,6 +16,8 @@ from perdure.model.run import Status
 from perdure.ports.store import Store
 from perdure.stores.memory import MemoryStore
 from perdure.testing import ManualClock, TestApp
+
+T = TypeVar("T")
 
 #: How parked instances are kept: all of them ("on"), none ("0"), or "random".
 CACHES = ("on", "0", "random")
@@ -52,6 +54,16 @@ class World:
         from perdure.app import open_store
 
         return open_store(self._url, self.clock)
+
+    async def pass_time(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """What it returns; until then, time jumps to whatever is due within the next hour."""
+        task = asyncio.ensure_future(coroutine)
+        while not task.done():
+            await asyncio.sleep(0)
+            due = self.clock.next_alarm()
+            if due is not None and due <= self.after(3600):
+                self.clock.set(due)
+        return task.result()
 
     def after(self, seconds: float) -> int:
         """Microseconds: the time that many seconds from now."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from perdure.model.commit import Answer, Applied, Create, Exists, Fenced, TurnCommit, Write
 from perdure.model.errors import StoreUnavailable
@@ -26,8 +28,17 @@ _SMALL = 32
 _FIRST_PAUSE = 50_000
 _LONGEST_PAUSE = 5_000_000
 
-#: Called on the loop with the argument given at `submit` and the write's answer.
-Done = Callable[[Any, Answer], None]
+
+class Broken(Struct, frozen=True):
+    """In place of an answer: the store failed in a way that trying again will not mend. What became of the write is unknown."""
+
+    error: Exception
+
+
+Outcome: TypeAlias = Answer | Broken
+
+#: Called on the loop with the argument given at `submit` and what came of the write.
+Done: TypeAlias = Callable[[Any, Outcome], None]
 
 
 class Committer:
@@ -49,10 +60,16 @@ class Committer:
         self._flush_soon()
 
     async def ask(self, write: Write) -> Answer:
-        """Have `write` applied and wait for its answer. Giving up the wait does not take the write back."""
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        """Have `write` applied and wait for its answer. Giving up the wait does not take the write back.
+
+        Raises what the store raised, but for `StoreUnavailable`, which is waited out.
+        """
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self.submit(write, _set, future)
-        return await asyncio.shield(future)
+        outcome = await asyncio.shield(future)
+        if isinstance(outcome, Broken):
+            raise outcome.error
+        return outcome
 
     @property
     def busy(self) -> bool:
@@ -78,7 +95,12 @@ class Committer:
             self._in_flight.add(task)
 
     async def _commit(self, batch: list[tuple[Write, Done, Any]]) -> None:
-        answers = await self._write([item[0] for item in batch])
+        answers: Sequence[Outcome]
+        try:
+            answers = await self._write([item[0] for item in batch])
+        except Exception as error:
+            log.exception("perdure: the store failed; what %d writes were part of is left to recovery", len(batch))
+            answers = [Broken(error)] * len(batch)
         self.commits += 1
         for (_, done, argument), answer in zip(batch, answers, strict=True):
             try:
@@ -135,6 +157,6 @@ def _known(write: Write, answer: Answer) -> Answer:
     return answer
 
 
-def _set(future: asyncio.Future[Answer], answer: Answer) -> None:
+def _set(future: asyncio.Future[Outcome], answer: Outcome) -> None:
     if not future.done():
         future.set_result(answer)

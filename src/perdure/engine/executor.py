@@ -26,7 +26,7 @@ from perdure.core.settle import kill, next_look, settle
 from perdure.core.turn import Blocked, Turn
 from perdure.engine.attempts import Attempts
 from perdure.engine.cache import Cache
-from perdure.engine.committer import Committer
+from perdure.engine.committer import Committer, Outcome
 from perdure.engine.endings import Ending, Endings
 from perdure.engine.events import Events
 from perdure.engine.held import Held
@@ -35,7 +35,7 @@ from perdure.engine.nudges import Nudges
 from perdure.engine.settings import Settings
 from perdure.engine.steps import Steps
 from perdure.engine.telling import Telling
-from perdure.model.commit import Answer, Applied, Create, Exists, Fenced, Moved, Refused, TurnCommit, Unstorable
+from perdure.model.commit import Applied, Create, Exists, Fenced, Moved, Refused, TurnCommit, Unstorable
 from perdure.model.endings import timeout_failure
 from perdure.model.errors import PerdureError
 from perdure.model.failure import Failure
@@ -50,7 +50,7 @@ log = logging.getLogger("perdure.engine")
 _LAST_MOMENT = 1.0
 
 #: Told the answer of a start.
-Done = Callable[[Answer], None]
+Done = Callable[[Outcome], None]
 
 
 class Executor:
@@ -115,7 +115,7 @@ class Executor:
         self.holdings.coming += 1
         self._committer.submit(Create(run=new, turn=held.commit, messages=messages), self._created, (held, done))
 
-    def _created(self, argument: tuple[Held, Done], answer: Answer) -> None:
+    def _created(self, argument: tuple[Held, Done], answer: Outcome) -> None:
         held, done = argument
         self.holdings.coming -= 1
         if isinstance(answer, Applied | Moved) and answer.key is not None:
@@ -193,7 +193,7 @@ class Executor:
 
     # -- answers ------------------------------------------------------------------------------------------------------
 
-    def _answered(self, held: Held, answer: Answer) -> None:
+    def _answered(self, held: Held, answer: Outcome) -> None:
         commit, turn = held.commit, held.turn
         assert commit is not None
         assert turn is not None

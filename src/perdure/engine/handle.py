@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Generic, NoReturn, TypeVar
 
 from perdure.authoring.workflow import WorkflowDefinition
+from perdure.engine.committer import Broken
 from perdure.engine.endings import Ending
 from perdure.engine.engine import Engine
 from perdure.model import values
@@ -254,7 +255,9 @@ async def send(engine: Engine, message: Outgoing) -> None:
 
 
 def check_stored(answer: object) -> None:
-    """Raise `UsageError` for what the store could not take."""
+    """Raise `UsageError` for what the store could not take, and what the store itself raised."""
+    if isinstance(answer, Broken):
+        raise answer.error
     reason = getattr(answer, "reason", None)
     if reason is not None:
         raise UsageError(f"the store cannot take this: {reason}; nothing was written")
