@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from perdure.core.operation import Operation
 from perdure.core.turn import StepDone
-from perdure.engine.held import Held
+from perdure.engine.held import REPORTED, Held
 from perdure.model.errors import UsageError
 from perdure.model.failure import capture, encode_failure
 from perdure.model.history import Entry, Event
@@ -32,24 +32,25 @@ class Attempts:
 
     def succeeded(self, held: Held, operation: Operation, began: int, payload: bytes) -> None:
         """The attempt returned."""
-        held.tasks.pop(operation.seq, None)
+        held.tasks[operation.seq] = REPORTED
         operation.attempts += 1
         held.arrivals.append(StepDone(operation.seq, payload, False, self._now(), began))
         self._schedule(held)
 
     def failed(self, held: Held, operation: Operation, began: int, error: BaseException) -> None:
         """The attempt raised."""
-        held.tasks.pop(operation.seq, None)
         now = self._now()
         operation.attempts += 1
         operation.failures += 1
         policy = operation.policy
         failure = encode_failure(capture(error))
         if policy is not None and policy.again(operation.failures, not is_final(error)):
+            held.tasks.pop(operation.seq, None)
             operation.next_at = now + policy.delay(operation.failures, self._chance())
             at = max(now, held.instance.now)
             held.attempts.append(_entry(Event.ATTEMPT_FAILED, operation, failure, at, operation.next_at, began))
         else:
+            held.tasks[operation.seq] = REPORTED
             held.arrivals.append(StepDone(operation.seq, failure, True, now, began))
         self._schedule(held)
 

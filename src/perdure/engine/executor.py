@@ -228,6 +228,8 @@ class Executor:
 
     def _effects(self, held: Held, turn: Turn) -> None:
         """What became durable may begin; what nobody awaits any more is stopped."""
+        for operation in turn.resolved:
+            held.tasks.pop(operation.seq, None)
         for operation in turn.abandoned:
             task = held.tasks.pop(operation.seq, None)
             if task is not None:

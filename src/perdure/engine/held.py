@@ -20,6 +20,19 @@ class Stoppable(Protocol):
     def cancel(self) -> object: ...
 
 
+class StandIn:
+    """Stands among a run's tasks for a step that has none: it must not be started (again)."""
+
+    def cancel(self) -> None:
+        """Nothing runs."""
+
+
+#: The step waits for room among the steps that run at once. Whoever starts it looks whether this still stands here.
+QUEUED = StandIn()
+#: Its last attempt is over, and its result is on the way into a turn.
+REPORTED = StandIn()
+
+
 class Held:
     """Mutable, event loop only. At most one commit of a run is in flight; what arrives meanwhile goes into the next turn."""
 

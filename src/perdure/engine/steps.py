@@ -15,7 +15,7 @@ from typing import Protocol
 from perdure.authoring.current import CurrentStep, running
 from perdure.authoring.registry import Registry
 from perdure.core.operation import Operation
-from perdure.engine.held import Held
+from perdure.engine.held import QUEUED, Held
 from perdure.engine.threads import Threads
 from perdure.model import values
 from perdure.model.errors import NotRegistered, StepFailed, StepTimeout
@@ -29,16 +29,6 @@ class Report(Protocol):
     def succeeded(self, held: Held, operation: Operation, began: int, payload: bytes) -> None: ...
     def failed(self, held: Held, operation: Operation, began: int, error: BaseException) -> None: ...
     def vanished(self, held: Held, operation: Operation, error: BaseException) -> None: ...
-
-
-class Queued:
-    """Stands for a step that waits for room."""
-
-    def cancel(self) -> None:
-        """It is found out when its turn comes: it is in no run's tasks any more."""
-
-
-QUEUED = Queued()
 
 
 class Steps:
