@@ -66,8 +66,8 @@ async def prepare(scenario: str, path: Path) -> None:
 async def act(scenario: str, path: Path, cut: Cut) -> None:
     connect = connections.connect
 
-    def watched(path: str) -> sqlite3.Connection:
-        connection = connect(path)
+    def watched(path: str, synchronous: str) -> sqlite3.Connection:
+        connection = connect(path, synchronous)
         cut.watch(connection)
         return connection
 

@@ -104,23 +104,38 @@ def check_arguments(path: str, synchronous: str) -> None:
         )
 
 
-def connect(path: str) -> sqlite3.Connection:
-    """A bare connection in autocommit mode. To be used by one thread at a time; raises `StoreUnavailable`."""
+def patiently(connection: sqlite3.Connection, statement: str) -> object:
+    """Execute one that may find the file locked; returns the first value of its first row, if there is one."""
+    patience = Patience()
+    while True:
+        try:
+            row = connection.execute(statement).fetchone()
+        except sqlite3.Error as error:
+            if not patience.again(error):
+                raise
+        else:
+            return row[0] if row else None
+
+
+def connect(path: str, synchronous: str) -> sqlite3.Connection:
+    """A connection in autocommit mode, to be used by one thread at a time. Raises `StoreUnavailable`."""
+    connection: sqlite3.Connection | None = None
     try:
         connection = sqlite3.connect(
             path, timeout=0.0, isolation_level=None, cached_statements=_CACHED_STATEMENTS, check_same_thread=False
         )
+        # The first one reads the schema, which another process may have locked.
+        patiently(connection, f"PRAGMA synchronous={synchronous}")
+        patiently(connection, "PRAGMA temp_store=MEMORY")
+        patiently(connection, "PRAGMA cache_size=-16000")
+        patiently(
+            connection, "PRAGMA wal_autocheckpoint=4000"
+        )  # 16 MB: a checkpoint costs the writer two more flushes.
     except sqlite3.Error as error:
+        if connection is not None:
+            connection.close()
         raise unavailable(path, error) from error
     return connection
-
-
-def tune(connection: sqlite3.Connection, synchronous: str) -> None:
-    """Settings that live with the connection, not with the file."""
-    connection.execute(f"PRAGMA synchronous={synchronous}")
-    connection.execute("PRAGMA temp_store=MEMORY")
-    connection.execute("PRAGMA cache_size=-16000")
-    connection.execute("PRAGMA wal_autocheckpoint=4000")  # 16 MB: a checkpoint costs the writer two more flushes.
 
 
 def begin(connection: sqlite3.Connection, deadline: float = BUSY_DEADLINE, *, eager: bool = False) -> None:

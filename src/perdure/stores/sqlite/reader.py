@@ -18,9 +18,8 @@ class Reader:
         self._connection: sqlite3.Connection | None = None
 
     def open(self) -> None:
-        self._connection = connections.connect(self._path)
-        connections.tune(self._connection, "OFF")  # It writes nothing.
-        self._connection.execute("PRAGMA query_only=ON")
+        self._connection = connections.connect(self._path, "OFF")  # It writes nothing.
+        connections.patiently(self._connection, "PRAGMA query_only=ON")
 
     def close(self) -> None:
         if self._connection is not None:

@@ -45,8 +45,7 @@ class SqliteRenewer:
     def _transact(self, action: Callable[[Transaction], T]) -> T:
         self._check()
         if self._connection is None:
-            self._connection = connections.connect(self._place.path)
-            connections.tune(self._connection, self._place.synchronous)
+            self._connection = connections.connect(self._place.path, self._place.synchronous)
         connection = self._connection
         with self._place.turnstile.urgent():
             try:

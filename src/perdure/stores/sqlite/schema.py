@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from perdure.model.errors import StoreMismatch, StoreUnavailable
-from perdure.stores.sqlite.connection import Patience, begin, connect, rollback, unavailable
+from perdure.stores.sqlite.connection import begin, connect, patiently, rollback, unavailable
 from perdure.stores.sqlite.migrations import MIGRATIONS, Migration
 
 #: "Prdr" in ASCII.
@@ -93,14 +93,14 @@ def _apply(connection: sqlite3.Connection, migration: Migration) -> None:
                 connection.execute(statement)
             connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version={migration.number}")
-        _patiently(connection, "COMMIT")
+        patiently(connection, "COMMIT")
     except BaseException:
         rollback(connection)
         raise
 
 
 def _use_wal(connection: sqlite3.Connection, path: str) -> None:
-    mode = _patiently(connection, "PRAGMA journal_mode=WAL")
+    mode = patiently(connection, "PRAGMA journal_mode=WAL")
     if mode != "wal":
         raise StoreUnavailable(
             f"the store {path} cannot use a write-ahead log (its journal mode stays {mode}); put it on a local file system"
@@ -108,19 +108,7 @@ def _use_wal(connection: sqlite3.Connection, path: str) -> None:
 
 
 def _read(connection: sqlite3.Connection, pragma: str) -> int:
-    return int(str(_patiently(connection, pragma)))
-
-
-def _patiently(connection: sqlite3.Connection, statement: str) -> object:
-    patience = Patience()
-    while True:
-        try:
-            row = connection.execute(statement).fetchone()
-        except sqlite3.Error as error:
-            if not patience.again(error):
-                raise
-        else:
-            return row[0] if row else None
+    return int(str(patiently(connection, pragma)))
 
 
 def plan(path: str) -> Sequence[Migration]:
@@ -128,7 +116,7 @@ def plan(path: str) -> Sequence[Migration]:
     check_file(path)
     if not os.path.exists(path):
         return MIGRATIONS
-    connection = connect(path)
+    connection = connect(path, "OFF")  # It writes nothing.
     try:
         return pending(connection)
     except sqlite3.Error as error:

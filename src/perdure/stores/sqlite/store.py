@@ -73,6 +73,10 @@ class SqliteStore:
         """The migrations that `open` would apply; for a file that does not exist yet, all. Blocks; changes nothing."""
         return schema.plan(self._place.path)
 
+    async def pragma(self, name: str) -> object:
+        """What SQLite says a setting of the writing connection is: for benchmarks and checks to print."""
+        return await self._writing().call(lambda tx: tx.execute(f"PRAGMA {name}").fetchone()[0])
+
     def now(self) -> int:
         return self._clock.now()
 

@@ -75,7 +75,7 @@ class Watch:
         self._thread = None
 
     def _main(self, stop: Event) -> None:
-        connection = connections.connect(self._path)
+        connection = connections.connect(self._path, "OFF")
         try:
             self._confirm(self._heard)  # What was written before counts as known.
             known = _version(connection)

@@ -36,14 +36,11 @@ class Writer:
 
     def open(self) -> None:
         schema.check_file(self._place.path, migrate=self._migrate)
-        connection = connections.connect(self._place.path)
+        connection = connections.connect(self._place.path, self._place.synchronous)
         try:
-            connections.tune(connection, self._place.synchronous)
             schema.prepare(connection, self._place.path, migrate=self._migrate)
-        except BaseException as error:
+        except BaseException:
             connection.close()
-            if isinstance(error, sqlite3.Error):
-                raise unavailable(self._place.path, error) from error
             raise
         self._connection = connection
 
