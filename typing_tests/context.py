@@ -74,14 +74,19 @@ async def checkout(ctx: Context, order: Order) -> str:
     assert_type(await ctx.start_child(ship, order), ChildHandle[Shipment])
     assert_type(await (await ctx.start_child(ship, order)).result(), Shipment)
     assert_type(await ctx.all(ship, [order, order], mode="fail_fast"), list[Shipment])
-    shipment = await asyncio.create_task(ctx.child(ship, order))
-    assert_type(shipment, Shipment)
+    assert_type(await asyncio.create_task(ctx.child(ship, order)), Shipment)
+    a, b = await asyncio.gather(ctx.child(ship, order), ctx.child(invoice, order))
+    assert_type(a, Shipment)
+    assert_type(b, int)
+    c, d = await asyncio.gather(ctx.step(render, receipt), ctx.child(invoice, order))
+    assert_type(c, bytes)
+    assert_type(d, int)
     assert_type(ctx.now(), datetime)
     assert_type(ctx.random, Random)
     assert_type(ctx.uuid4(), UUID)
     assert_type(ctx.patched("x"), bool)
     await ctx.sleep_until(datetime(2030, 1, 1, tzinfo=UTC))
-    return shipment.tracking
+    return a.tracking
 
 
 @workflow
