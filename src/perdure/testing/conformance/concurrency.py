@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Sequence
 
@@ -57,6 +58,24 @@ async def test_one_id_is_created_once(kit: Kit) -> None:
         assert sorted(type(answer).__name__ for answer in answers) == ["Applied", "Exists"]
         assert Applied(run.key) in answers
         assert Exists(run) in answers
+
+
+async def test_whoever_listens_hears_that_another_process_wrote(kit: Kit) -> None:
+    other = await kit.second()
+    loop, heard = asyncio.get_running_loop(), asyncio.Event()
+
+    def hint() -> None:
+        loop.call_soon_threadsafe(heard.set)
+
+    stop = kit.store.on_change(hint)
+    async with asyncio.timeout(30):
+        while not heard.is_set():
+            # A hint may be late for what was written before it was asked for.
+            await kit.write(Create(run=new(f"r{kit.now}")), store=other)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(heard.wait(), 0.1)
+    stop()
+    stop()
 
 
 async def test_messages_from_two_sides_all_arrive_and_each_side_in_order(kit: Kit) -> None:
