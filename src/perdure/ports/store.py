@@ -10,12 +10,12 @@ Rules that every adapter keeps (each is checked by `perdure.testing.conformance`
 
   - Ends or continues with an unread control message (number > seen): `Refused`, nothing applied.
   - Ends: unread token messages go back to their tokens; waits are removed; an awaited run's end becomes a message in its
-    parent's inbox (kind CHILD, name `awaited_as`, payload the output, or the error with `failed`). The end of a continued
-    link tells nobody: its successor inherits `parent` and `awaited_as`, and the messages that are still in its inbox move
-    on in order, but for CHILD messages, which answer operations of the old link. A successor whose id is taken:
-    `Unstorable`. Where the outcome is failed or completed, children
-    that are not awaited go on; cancelled and dead and timed-out runs take everything below them along (an `error` of its own:
-    the commit's).
+    parent's inbox (kind CHILD, name `awaited_as`, payload the output, or the error with `failed`), in this order. Where the
+    outcome is failed or completed, children that are not awaited go on; cancelled and dead and timed-out runs take everything
+    below them along (an `error` of its own: the commit's).
+  - Continues: its end tells nobody. The successor inherits `parent` and `awaited_as`, and the messages that are still in the
+    inbox move to it, in order, but for CHILD messages, which answer operations of the old link. A successor whose id is
+    taken: `Unstorable`.
   - Parks (SUSPENDED, BLOCKED) with an inbox number above `seen`, counting the messages this very commit caused (a join with
     an ended child, a buffered token message, a child that could not start): applied but for the parking, answered `Moved`
     with all messages above `seen`, status RUNNING.
@@ -26,15 +26,15 @@ Rules that every adapter keeps (each is checked by `perdure.testing.conformance`
   another parent or a missing child: the same failure. Joining sets `awaited_as` on the last live link of the child's chain.
   The store fills in the parent's id and incarnation of a `NewChild` (a run made by `Create` has no incarnation before).
   One that nobody awaits (no `awaited_as`) and that is there already is left alone.
-* *Messages.* A message to a run increments `inbox`; if the run is SUSPENDED and `listening`, also `wake_at = now`
-  (unless it is due already: a flood of messages must not push a run back in the line). A message
-  to an id that continued goes to the last link; to an ended run: `Ended`; to no run: `Missing`. Same `dedup` to the same run
-  (by the id that was addressed, of this incarnation) or (namespace, token) again, also after it was consumed or the run has
-  ended: `Applied`, nothing is added. A message that a turn or a run's end sends where it cannot go is dropped.
+* *Messages.* A message to a run increments `inbox`; if the run is SUSPENDED and `listening`, also `wake_at = now` (unless it
+  is due already: a flood of messages must not push a run back in the line). A message to an id that continued goes to the
+  last link; to an ended run: `Ended`; to no run: `Missing`. Same `dedup` to the same run (by the id that was addressed, of
+  this incarnation) or (namespace, token) again, also after it was consumed or the run has ended: `Applied`, nothing is added.
+  A message that a turn or a run's end sends where it cannot go is dropped.
 * *Tokens.* Within a namespace, a message to a token goes to the oldest wait for it, which is thereby served (the next message
   goes to the next wait); without one it is kept at the token, first in first out. A new wait takes the oldest kept message.
   A wait that ends (`unwaits`, or the run's end) while its message lies unread in the inbox gives that message back to the
-  token, in its place by arrival (ahead of all that came later), or to the next wait.
+  token, in its place by arrival (ahead of all that came later), or to the next wait. Several are given back by arrival.
 * *Cascade.* Cancelling a run cancels every live run below it (parent links, also below ended ones, tolerant of cycles);
   ended ones are untouched. Cancels of an id that continued go to the last link, like messages. What a turn's `cancels` end
   has the error `endings.cancelled_failure()`.
