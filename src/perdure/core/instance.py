@@ -114,6 +114,7 @@ class Instance(Issuing):
         self.loop.close()
         self._open.clear()
         self._main = None
+        self.context = None
 
     def continue_as_new(self, successor: NewRun) -> NoReturn:
         """End this run and go on as `successor`. Never returns."""
