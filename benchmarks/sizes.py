@@ -1,0 +1,48 @@
+"""How much of each workload is run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The defaults are what `make bench` measures and what the targets are about."""
+
+    #: How often everything is measured anew, each time on a fresh file; what is reported is the median.
+    repeats: int = 5
+    #: Seconds of bare commits before each measurement.
+    raw_seconds: float = 0.25
+    #: Runs (or steps) of the same kind that go before each measurement and are not counted.
+    warm: int = 100
+    one_step_runs: int = 1000
+    sequential_steps: int = 1000
+    runs3: int = 2000
+    runs3_in_flight: int = 200
+    signals: int = 300
+    parallel: int = 500
+    loops: tuple[int, ...] = (100, 300, 1000, 3000)
+    recovered: int = 500
+    #: Seconds: the lease of the process that is killed.
+    recovered_lease: float = 2.0
+    parked: int = 10_000
+    imports: int = 15
+
+
+#: Enough to see that every piece runs.
+TINY = Sizes(
+    repeats=1,
+    raw_seconds=0.01,
+    warm=2,
+    one_step_runs=5,
+    sequential_steps=5,
+    runs3=6,
+    runs3_in_flight=3,
+    signals=3,
+    parallel=5,
+    loops=(1, 2, 3, 4),
+    recovered=4,
+    recovered_lease=0.3,
+    parked=20,
+    imports=1,
+)

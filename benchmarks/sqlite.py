@@ -1,0 +1,68 @@
+"""SQLite as the store under test: fresh files, how it is set, and what the file system gives without us."""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+from pathlib import Path
+from time import perf_counter
+
+from perdure.app import open_store, parse_url
+from perdure.engine.systemclock import SystemClock
+from perdure.stores.sqlite import SqliteStore
+from perdure.stores.sqlite.transaction import Transaction
+
+#: What a row of the bare commits holds: about as much as a step's result.
+_PAYLOAD = b"x" * 100
+
+_SYNCHRONOUS = ("OFF", "NORMAL", "FULL", "EXTRA")
+
+
+class Sqlite:
+    """A subject of the benchmark. All files lie in `folder`, which decides about the disk."""
+
+    name = "sqlite"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._numbers = itertools.count()
+
+    def url(self) -> str:
+        """A store that nobody has used."""
+        return f"sqlite:///{self._fresh()}"
+
+    def raw_commits(self, seconds: float) -> float:
+        """Commits a second of one small row each, one after another, by bare sqlite3 in the same folder."""
+        connection = sqlite3.connect(self._fresh(), isolation_level=None)
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute("CREATE TABLE bare (i INTEGER PRIMARY KEY, payload BLOB)")
+            count, began = 0, perf_counter()
+            while (taken := perf_counter() - began) < seconds:
+                connection.execute("INSERT INTO bare (payload) VALUES (?)", (_PAYLOAD,))
+                count += 1
+            return count / taken
+        finally:
+            connection.close()
+
+    async def settings(self) -> str:
+        """How the store's own writing connection is set, asked of that connection itself: no other one can tell."""
+        url = self.url()
+        store = open_store(url, SystemClock())
+        assert isinstance(store, SqliteStore)
+        await store.open()
+        try:
+            journal, synchronous = await store._writing().call(_pragmas)
+        finally:
+            await store.close()
+        return f"{parse_url(url)[0]} {sqlite3.sqlite_version}, journal_mode={journal}, synchronous={synchronous}"
+
+    def _fresh(self) -> Path:
+        return self._folder / f"{next(self._numbers)}.db"
+
+
+def _pragmas(tx: Transaction) -> tuple[str, str]:
+    (journal,) = tx.execute("PRAGMA journal_mode").fetchone()
+    (synchronous,) = tx.execute("PRAGMA synchronous").fetchone()
+    return str(journal), _SYNCHRONOUS[synchronous]
