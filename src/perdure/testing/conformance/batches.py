@@ -191,35 +191,89 @@ async def test_f10_one_bad_turn_among_good_ones(kit: Kit) -> None:
     assert await kit.one(complete(bad)) == Applied(bad.key)
 
 
-async def test_a_turn_that_cannot_be_stored_leaves_nothing_behind(kit: Kit) -> None:
+async def leaves_no_run(kit: Kit, *run_ids: str) -> None:
+    for run_id in run_ids:
+        assert await kit.store.get(run_id) is None
+
+
+async def leaves_nothing_behind(kit: Kit, **bad: Any) -> None:
+    """A turn that touches everything, and then what cannot be stored, changes nothing at all."""
     await kit.apply(to_token("kept", b"kept"))
-    other = await kit.hold("other")
+    other = await kit.hold("other", "bob")
+    waiting = await kit.hold("waiting", "bob")
     run = await kit.hold("r")
-    await kit.apply(turn(run, waits=(TokenWait(0, "t"),)), to_token("t", b"1"))
+    await kit.apply(turn(run, waits=(TokenWait(0, "t"),)), to_token("t", b"1"), to_run("r", b"2"))
+    await kit.apply(turn(waiting, waits=(TokenWait(0, "t"), TokenWait(1, "u"))))
     await kit.apply(turn(run, children=(NewChild(1, new("live")),)))
-    run, live = await kit.run("r"), await kit.run("live")
+    rows = [await kit.run(run_id) for run_id in ("r", "live", "other", "waiting")]
     inbox = await kit.inbox(run)
-    # The bad text comes last of all that is written.
-    commit = park(
-        run,
+    commit = turn(
+        rows[0],
         entries=(scheduled(0),),
-        consumed=(1,),
+        consumed=(2,),
         unwaits=(0,),
-        waits=(TokenWait(2, "kept"),),
+        waits=(TokenWait(2, "kept"), TokenWait(3, "w")),
         children=(NewChild(3, new("c")),),
         joins=(Join(1, "live"),),
         cancels=("live",),
-        sends=(to_run("other").message, to_token("u").message),
-        values=(("k", b"v"), (SURROGATE, b"v")),
+        sends=(to_run("other", dedup="x").message, to_token("u").message, to_token("v", dedup="y").message),
+        values=(("k", b"v"),),
     )
-    assert isinstance(await kit.one(commit), Unstorable)
-    await kit.unchanged(run, live, other)
+    assert isinstance(await kit.one(replace(commit, **bad)), Unstorable)
+    await kit.unchanged(*rows)
     assert await kit.history(run) == []
     assert await kit.inbox(run) == inbox
+    assert await kit.inbox(waiting) == await kit.inbox(other) == []
     assert await kit.store.get("c") is None
     assert await kit.store.value(run.incarnation, "k") is None
-    await kit.apply(turn(other, waits=(TokenWait(0, "kept"), TokenWait(1, "u"))))
+    # Tokens and ids of messages are as they were, too.
+    await kit.apply(turn(other, waits=(TokenWait(0, "kept"), TokenWait(1, "v"))))
     assert payloads(await kit.inbox(other)) == [b"kept"]
+    await kit.apply(
+        to_token("u", b"5"), to_token("v", b"6", dedup="y"), to_run("other", b"7", dedup="x"), to_token("w", b"8")
+    )
+    assert payloads(await kit.inbox(waiting)) == [b"5"]
+    assert payloads(await kit.inbox(other)) == [b"kept", b"6", b"7"]
+    await kit.apply(turn(rows[0], unwaits=(0,)))
+    assert payloads(await kit.inbox(waiting)) == [b"5", b"1"]
+
+
+async def test_a_turn_whose_last_value_cannot_be_stored_leaves_nothing_behind(kit: Kit) -> None:
+    await leaves_nothing_behind(kit, status=Status.SUSPENDED, values=(("k", b"v"), (SURROGATE, b"v")))
+
+
+async def test_a_turn_that_cannot_continue_leaves_nothing_behind(kit: Kit) -> None:
+    taken = await kit.hold("taken", "bob")
+    await leaves_nothing_behind(kit, status=Status.COMPLETED, seen=2, successor=new("taken"))
+    await kit.unchanged(taken)
+
+
+async def test_a_turn_whose_last_child_cannot_be_stored_leaves_nothing_behind(kit: Kit) -> None:
+    await leaves_nothing_behind(kit, children=(NewChild(3, new("c")), NewChild(4, new(" "))))
+    await leaves_no_run(kit, "c", " ")
+
+
+async def test_a_start_that_cannot_be_stored_leaves_nothing_behind(kit: Kit) -> None:
+    await kit.apply(to_token("kept", b"kept"))
+    other = await kit.hold("other", "bob")
+    first = TurnCommit(
+        run=RunKey("r", 0),
+        owner="ada",
+        epoch=1,
+        n=0,
+        entries=(scheduled(0),),
+        status=Status.COMPLETED,
+        waits=(TokenWait(0, "kept"),),
+        children=(NewChild(1, new("c")),),
+        sends=(to_run("other").message,),
+        successor=new("other"),
+    )
+    assert isinstance(await kit.one(Create(run=new("r"), turn=first)), Unstorable)
+    await leaves_no_run(kit, "r", "c")
+    await kit.unchanged(other)
+    await kit.apply(turn(other, waits=(TokenWait(0, "kept"),)))
+    assert payloads(await kit.inbox(other)) == [b"kept"]
+    assert (await kit.create("r")).n == 0
 
 
 async def test_bad_data_in_every_kind_of_write(kit: Kit) -> None:

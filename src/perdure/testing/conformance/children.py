@@ -112,6 +112,12 @@ async def test_an_ended_parent_is_not_told(kit: Kit) -> None:
     assert await kit.inbox(parent) == []
 
 
+async def test_a_run_that_nobody_could_have_started_ends_quietly(kit: Kit) -> None:
+    run = await kit.hold("r", awaited_as="r")
+    await kit.apply(complete(run))
+    await kit.expect(run, status=Status.COMPLETED, owner=None, wake_at=None, output=b'"done"', ended_at=kit.now)
+
+
 async def test_f11_a_stranger_under_the_parents_id_is_not_told(kit: Kit) -> None:
     await kit.apply(Create(run=new("c", parent=Parent("p", 10_000, 0), awaited_as="c")))
     child = await kit.take("c")
