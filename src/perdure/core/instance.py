@@ -77,8 +77,13 @@ class Instance(Issuing):
                 self._take(event)
         return self._finish()
 
-    def replay(self, entries: Sequence[Entry], started_at: int) -> Turn:
+    def replay(
+        self, entries: Sequence[Entry], started_at: int, *, seen: int = 0, unread: Sequence[Message] = ()
+    ) -> Turn:
         """Bring a new instance to where its history left it. The turn's outcome is Blocked if the code does not fit.
+
+        `seen`: the run's, as its last commit left it; `unread`: its unconsumed messages, oldest first. Those above `seen` are
+        for `advance`, which may be given all of them.
 
         A history with an END entry comes back with the outcome the body reached. A requeued body may get further than its
         history: what is new then is in the turn, and goes on in that of the next `advance`.
@@ -96,6 +101,7 @@ class Instance(Issuing):
             if self._fault is None and self._replaying() is not None:
                 open_now = self.pending.keys()
                 self._fault = recorded.check_complete(self._seq, open_now, self._over(), self._main_error())
+        self._refill(seen, unread)
         turn = self._finish()
         self._recorded = None
         self._ahead = bool(turn.entries)
@@ -269,6 +275,15 @@ class Instance(Issuing):
             return
         self.inbox.unwait(operation)
         self._deliver(operation, Event.FAILED, encode_failure(capture(signal_timeout(operation, self.describe()))))
+
+    def _refill(self, seen: int, unread: Sequence[Message]) -> None:
+        """Have the inbox as it was after the last commit."""
+        for message in unread:
+            if message.kind is MessageKind.CANCEL:  # seen by a turn that was lost: it is still to be delivered
+                seen = min(seen, message.number - 1)
+            if message.number <= seen:
+                self._receive(message)
+        self.inbox.seen = seen
 
     def _receive(self, message: Message) -> None:
         if message.kind is MessageKind.CANCEL:

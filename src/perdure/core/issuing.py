@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from perdure.core.inbox import Inbox, Key, child_key, signal_key, token_key
-from perdure.core.loop import Closing, Halt, OpFuture, TimerHandle, new_loop
+from perdure.core.loop import OpFuture, TimerHandle, new_loop
 from perdure.core.operation import Operation
 from perdure.core.pending import Pending
 from perdure.core.replay import Recorded
@@ -165,10 +165,9 @@ class Issuing:
                 Entry(Event.SCHEDULED, operation.seq, op, name, payload, self.loop.now, operation.due)
             )
         else:
-            fault = recorded.match(operation)
-            if fault is not None:
-                self._fault = fault
-                raise Halt
+            self._fault = recorded.match(operation)
+            if self._fault is not None:
+                return Operation(NO_SEQ, op, name)
         self._seq += 1
         return operation
 
@@ -179,11 +178,12 @@ class Issuing:
         return self._recorded
 
     def _alive(self) -> bool:
-        """False if the body is to get an operation that never resolves; raises in a body that shall end here."""
-        if not self.loop.closing and self._fault is None:
-            return True
-        self.loop.refuse(Closing if self.loop.closing else Halt)
-        return False
+        """False if this turn does not count: the code does not fit, or the instance is being dropped.
+
+        What the body asks for then is no operation and resolves never. (Raising would leave coroutines behind that nobody
+        awaits: those in the same `gather(...)` call.)
+        """
+        return not self.loop.closing and self._fault is None
 
     def _future(self, operation: Operation, decode: Callable[[bytes], Any]) -> OpFuture[Any]:
         future = self.loop.operation_future(operation.seq)

@@ -40,19 +40,14 @@ TURN_HANDLES = 1_000_000
 #: No timer is due later (microseconds): what every store's integer column holds. `sleep(math.inf)` is one that never fires.
 FAR = 1 << 61
 
-#: How often a dying frame is told so before what it awaits just never resolves (it swallows everything in a loop), and how
-#: often it is closed before it is given up.
-LAST_WORDS = 100
+#: How many awaits a dying frame may try on its way out, before it is given up.
+LAST_AWAITS = 100
 
 _MASK = (1 << 61) - 2  # what fits a hash without being folded, and is never -1
 
 
 class Closing(BaseException):
-    """Raised by every operation of an instance that is being dropped. Users never see it: their frames are closing."""
-
-
-class Halt(BaseException):
-    """Raised into a body whose turn is lost already (its code does not fit the history). The turn ends right there."""
+    """Unwinds the frames of an instance that is being dropped. Users never see it."""
 
 
 class Spin(BaseException):
@@ -147,7 +142,6 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._handles = handles
         self._tasks: list[Task[Any]] = []
         self._prune_at = 32
-        self._refusals = 0
         #: True while the garbage collector is at work on this thread.
         self.collecting = False
 
@@ -180,26 +174,22 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         return [task for task in self._tasks if not task.done()]
 
     def close(self) -> None:
-        """Drop the instance: close every coroutine. Nothing that a dying frame awaits runs, and nothing warns."""
+        """Drop the instance: unwind every coroutine. What a dying frame still awaits never comes, and nothing warns."""
         self.closing = True
         self._ready.clear()
         with self.enter():
             for task in self.live_tasks():
                 task._log_destroy_pending = False  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
-                self._refusals = 0
-                _close(task.get_coro())
+                tasks._enter_task(self, task)
+                _unwind(task.get_coro())
+                tasks._leave_task(self, task)
                 tasks._unregister_task(task)
         self._ready.clear()
         self._tasks.clear()
         self.host = _NOBODY  # the instance goes now, not when the collector finds it
 
-    def refuse(self, error: type[BaseException]) -> None:
-        """Raise `error` in a frame that shall end here; return if it has been told often enough."""
-        self._refusals += 1
-        if self._refusals < LAST_WORDS:
-            raise error
-
-    def _finalize(self, agen: AsyncGenerator[Any, Any]) -> None:
+    def finalize(self, agen: AsyncGenerator[Any, Any]) -> None:
+        """The body has let go of a generator that has not ended: close it as asyncio does, in a task of its own."""
         # One that the collector found, in a turn or between two, is just dropped: see the head of this module.
         if events._get_running_loop() is self and not self.collecting and not self.closing:
             self.create_task(agen.aclose())
@@ -250,8 +240,6 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             self.host.abandon(handle.seq)
 
     def create_future(self) -> Future[Any]:
-        if self.closing:
-            self.refuse(Closing)
         future: Future[Any] = Future(loop=self)
         future.number = self._next_hash()
         return future
@@ -266,10 +254,6 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def create_task(
         self, coro: Any, *, name: str | None = None, context: contextvars.Context | None = None, **options: Any
     ) -> Task[Any]:
-        if self.closing:
-            if asyncio.iscoroutine(coro):
-                coro.close()
-            raise Closing
         caller = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]  (the one cheap way)
         if caller.f_code in _ENSURE_FUTURE:
             _refuse_as_completed(caller.f_back, coro)
@@ -281,6 +265,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         Task.__init__(  # pyright: ignore[reportUnknownMemberType]
             task, coro, loop=self, name=name or f"task-{self._count}", context=context
         )
+        if self.closing:
+            return _stillborn(task)
         self._tasks.append(task)
         if len(self._tasks) >= self._prune_at:
             self._tasks = self.live_tasks()
@@ -348,7 +334,7 @@ class _Entered:
         self._task = None if outer is None else _swap_current_task(outer, None)
         self._hooks = sys.get_asyncgen_hooks()
         events._set_running_loop(loop)
-        sys.set_asyncgen_hooks(firstiter=_watch_collector, finalizer=loop._finalize)
+        sys.set_asyncgen_hooks(firstiter=_watch_collector, finalizer=loop.finalize)
 
     def __exit__(self, *raised: object) -> None:
         outer = self._outer
@@ -373,15 +359,23 @@ def _note_collection(phase: str, info: dict[str, int]) -> None:
         loop.collecting = phase == "start"
 
 
-def _close(coro: Any) -> None:
-    # Closing raises what the dying frame raises (our `Closing`, once an operation is tried), or RuntimeError if the frame goes
-    # on awaiting all the same (a task that it has just cancelled, say).
-    for _ in range(LAST_WORDS):
+def _stillborn(task: Task[Any]) -> Task[Any]:
+    """One that a dying frame made: it never runs."""
+    coro: Any = task.get_coro()
+    coro.close()
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+    tasks._unregister_task(task)
+    return task
+
+
+def _unwind(coro: Any) -> None:
+    # Not `close`, which drops the inner frames of one that awaits on its way out: they would end somewhere else, complaining.
+    # Such a frame is suspended again, and is told again, at that await. One that swallows everything in a loop is given up.
+    for _ in range(LAST_AWAITS):
         try:
-            coro.close()
+            coro.throw(Closing())
         except BaseException:
-            continue
-        return
+            return
 
 
 _ENSURE_FUTURE: frozenset[CodeType] = frozenset(

@@ -1,0 +1,347 @@
+"""What holds for every program: each property takes a recording and raises `Broken` where it does not hold."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import hashlib
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import msgspec
+
+from perdure.core.instance import Instance
+from perdure.core.settle import settle
+from perdure.core.turn import Arrival, Blocked, Outcome, Turn
+from perdure.model.commit import TurnCommit
+from perdure.model.errors import NonDeterminismError
+from perdure.model.history import Entry
+from perdure.model.messages import Message, MessageKind
+from perdure.model.run import NewRun
+from tests.property.grammar import Node, generate
+from tests.property.programs import Program
+from tests.property.world import STANDING, START, Round, World, is_over, play
+from tests.unit.core.driving import Facts, facts
+
+#: A program that is still not over by then is left there.
+ROUNDS = 60
+
+
+class Broken(AssertionError):
+    """A property does not hold."""
+
+
+@dataclass
+class Boundary:
+    """A commit: what was known before it, and where the run stood after it."""
+
+    #: How much of the history is durable, how much the body has seen.
+    entries: int
+    seen: int
+    last_message: int
+    unread: tuple[Message, ...]
+    facts: Facts
+    shown: Shown
+    #: What the next turn was given; None after the last.
+    next: Round | None = None
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A turn, in what must be the same whenever it is made."""
+
+    entries: tuple[Entry, ...]
+    issued: tuple[int, ...]
+    abandoned: tuple[int, ...]
+    resolved: tuple[int, ...]
+    consumed: tuple[int, ...]
+    commit: TurnCommit | None
+    outcome: Any
+
+
+@dataclass
+class Recording:
+    """One program, lived through."""
+
+    seed: int
+    tree: Node
+    run: NewRun
+    history: list[Entry]
+    seen: list[Any]
+    boundaries: list[Boundary] = field(default_factory=list)
+
+    def instance(self, chaos: int | None = None) -> tuple[Instance, Program]:
+        program = Program(self.tree, None if chaos is None else Random(chaos))
+        return Instance(self.run, program), program
+
+    def replayed(self, boundary: Boundary, chaos: int | None = None) -> tuple[Instance, Program]:
+        """Another instance, brought to a boundary by replay."""
+        instance, program = self.instance(chaos)
+        history = self.history[: boundary.entries]
+        turn = instance.replay(history, START, seen=boundary.last_message, unread=boundary.unread)
+        if isinstance(turn.outcome, Blocked) and isinstance(turn.outcome.error, NonDeterminismError):
+            raise Broken(f"replay to {boundary.entries}: {turn.outcome.error}")
+        return instance, program
+
+
+def shown(turn: Turn, commit: TurnCommit | None) -> Shown:
+    return Shown(
+        tuple(turn.entries),
+        tuple(operation.seq for operation in turn.issued),
+        tuple(operation.seq for operation in turn.abandoned),
+        tuple(operation.seq for operation in turn.resolved),
+        tuple(turn.consumed),
+        commit,
+        _outcome(turn.outcome),
+    )
+
+
+def _outcome(outcome: Outcome | None) -> Any:
+    return repr(outcome.error) if isinstance(outcome, Blocked) else outcome
+
+
+def same(what: str, one: object, other: object) -> None:
+    if one != other:
+        raise Broken(f"{what}:\n" + "\n".join(_difference("it", one, other)))
+
+
+def _difference(path: str, one: object, other: object) -> Iterator[str]:
+    """Where two things differ, down to the smallest part."""
+    if one == other:
+        return
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other):
+        for index, (a, b) in enumerate(zip(one, other, strict=True)):
+            yield from _difference(f"{path}[{index}]", a, b)
+    elif type(one) is type(other) and isinstance(one, Shown | Facts | msgspec.Struct):
+        names = one.__struct_fields__ if isinstance(one, msgspec.Struct) else tuple(vars(one))
+        for name in names:
+            yield from _difference(f"{path}.{name}", getattr(one, name), getattr(other, name))
+    else:
+        yield f"  {path}: {one!r}\n  {' ' * len(path)}  {other!r}"
+
+
+# ---------------------------------------------------------------- living through
+
+
+def record(seed: int) -> Recording:
+    """Make the program of this seed and run it in its world, on one instance all the way."""
+    rng = Random(seed)
+    tree = generate(rng, rng.choice((4, 8, 12, 20)))
+    run = NewRun(id="p", workflow="program", version="1", input=b"null", seed=rng.getrandbits(62))
+    world = World(Random(seed + 1))
+    recording = Recording(seed, tree, run, world.history, [])
+    instance, program = recording.instance(chaos=seed)
+    turn = instance.begin(world.now)
+    commit = settle(STANDING, instance, turn)
+    for _ in range(ROUNDS):
+        world.apply(commit)
+        unread = tuple(m for m in world.unread.values() if m.number <= instance.inbox.seen)
+        boundary = Boundary(
+            len(world.history),
+            len(program.seen),
+            instance.inbox.seen,
+            unread,
+            facts(instance),
+            shown(turn, commit),
+        )
+        recording.boundaries.append(boundary)
+        boundary.next = None if is_over(commit) else world.next(instance)
+        if boundary.next is None:
+            break
+        turn, commit = play(instance, boundary.next)
+    recording.seen = program.seen[: recording.boundaries[-1].seen]
+    instance.close()
+    return recording
+
+
+# ---------------------------------------------------------------- the properties
+
+
+def check_replay(recording: Recording) -> None:
+    """Any prefix that ends at a commit replays to the same operations, and goes on with the same commands."""
+    for index, boundary in enumerate(recording.boundaries[:-1]):
+        where = f"after commit {index}"
+        instance, program = recording.replayed(boundary, chaos=index)
+        same(f"what is open {where}", boundary.facts, facts(instance))
+        same(f"what was seen {where}", recording.seen[: boundary.seen], program.seen)
+        assert boundary.next is not None
+        following = recording.boundaries[index + 1]
+        turn, commit = play(instance, boundary.next)
+        same(f"the turn {where}", following.shown, shown(turn, commit))
+        same(f"what was seen in the turn {where}", recording.seen[: following.seen], program.seen)
+        instance.close()
+    last = recording.boundaries[-1]
+    if isinstance(last.shown.outcome, str):
+        return  # blocked: its last turn is not in the history
+    instance, program = recording.instance()
+    turn = instance.replay(recording.history, START)
+    same("the outcome", last.shown.outcome, _outcome(turn.outcome))
+    same("what was seen in the end", recording.seen, program.seen)
+    instance.close()
+
+
+def check_rebuilt(recording: Recording) -> None:
+    """An instance that is dropped and replayed at random commits writes what one that was kept wrote."""
+    rng = Random(recording.seed)
+    instance, program = recording.instance()
+    turn = instance.begin(START)
+    commit = settle(STANDING, instance, turn)
+    for index, boundary in enumerate(recording.boundaries):
+        same(f"the turn of commit {index}", boundary.shown, shown(turn, commit))
+        if boundary.next is None:
+            break
+        if rng.random() < 0.3:
+            instance.close()
+            instance, program = recording.replayed(boundary, chaos=index)
+        turn, commit = play(instance, boundary.next)
+    same("what was seen", recording.seen, program.seen[: len(recording.seen)])
+    instance.close()
+
+
+def check_batches(recording: Recording) -> None:
+    """The same arrivals give the same history, one a turn or many in one.
+
+    Exactly: (1) where nothing else falls due meanwhile, any partition of the arrivals into turns at the same now writes the
+    very same entries. (2) Where timers fall due among the arrivals, one turn at the end of the window takes them in in the
+    order in which a turn at each one's own time would have: the same results win. What is new in the window then differs in
+    its times alone. A cancel goes first within its turn, by design, so here it has the first place in both.
+    """
+    rng = Random(recording.seed + 2)
+    for boundary in recording.boundaries[:-1]:
+        if boundary.next is None or len(boundary.next.arrivals) < 2:
+            continue
+        arrivals = _by_time([*boundary.next.arrivals])
+        _check_partitions(recording, boundary, arrivals, rng)
+        _check_on_time(recording, boundary, arrivals, rng)
+
+
+def _check_partitions(recording: Recording, boundary: Boundary, arrivals: list[Arrival], rng: Random) -> None:
+    due = boundary.facts.next_due
+    now = max(arrival.at for arrival in arrivals)
+    if due is not None and due <= now:
+        return
+    whole, _ = recording.replayed(boundary)
+    turn = whole.advance(arrivals, now)
+    parts, _ = recording.replayed(boundary)
+    pieces = [parts.advance(piece, now) for piece in _cut(arrivals, rng)]
+    for index, piece in enumerate(pieces):
+        if piece.outcome is not None:
+            pieces = pieces[: index + 1]
+            break
+    same("entries of a batch and of its parts", turn.entries, [e for piece in pieces for e in piece.entries])
+    same("messages consumed", turn.consumed, [number for piece in pieces for number in piece.consumed])
+    same("outcomes", _outcome(turn.outcome), _outcome(pieces[-1].outcome))
+    if turn.outcome is None:
+        same("what is open after a batch and after its parts", facts(whole), facts(parts))
+    whole.close()
+    parts.close()
+
+
+def _check_on_time(recording: Recording, boundary: Boundary, arrivals: list[Arrival], rng: Random) -> None:
+    """The arrivals are moved into a window that begins before a timer is due, and is shorter than any new one."""
+    late, _ = recording.replayed(boundary)
+    begin = late.now
+    times = sorted({o.due for o in late.pending.values() if o.due is not None})
+    if not times or any(isinstance(a, Message) and a.kind is MessageKind.CANCEL for a in arrivals):
+        late.close()
+        return
+    begin = max(begin, times[0] - 400_000)
+    end = begin + 800_000
+    moments = sorted(rng.choice((begin, times[0], end, rng.randint(begin, end))) for _ in arrivals)
+    moved = [msgspec.structs.replace(a, at=at) for a, at in zip(arrivals, moments, strict=True)]
+    turn = late.advance(moved, end)
+    punctual, _ = recording.replayed(boundary)
+    entries: list[Entry] = []
+    outcome: Any = None
+    for moment in sorted({*moments, *(t for t in times if t <= end)}):
+        if outcome is None:
+            one = punctual.advance([a for a in moved if a.at == moment], moment)
+            entries += one.entries
+            outcome = one.outcome
+    same("who wins, late and on time", _timeless(turn.entries), _timeless(entries))
+    same("how it ends, late and on time", type(turn.outcome), type(outcome))
+    late.close()
+    punctual.close()
+
+
+def _timeless(entries: Sequence[Entry]) -> list[Any]:
+    return [(entry.event, entry.seq, entry.op, entry.name, entry.payload) for entry in entries]
+
+
+def _by_time(arrivals: list[Arrival]) -> list[Arrival]:
+    cancels = [a for a in arrivals if isinstance(a, Message) and a.kind is MessageKind.CANCEL]
+    others = [a for a in arrivals if a not in cancels]
+    return [*cancels, *sorted(others, key=lambda a: (a.at, a.number if isinstance(a, Message) else 0))]
+
+
+def _cut(arrivals: list[Arrival], rng: Random) -> Iterator[list[Arrival]]:
+    piece: list[Arrival] = []
+    for arrival in arrivals:
+        piece.append(arrival)
+        if rng.random() < 0.7:
+            yield piece
+            piece = []
+    yield piece
+
+
+def check_close(recording: Recording) -> None:
+    """Closing at any commit runs no operation, leaves no task behind, and nobody is told of it."""
+    for boundary in recording.boundaries[:-1]:
+        with silence():
+            instance, program = recording.replayed(boundary)
+            turn = instance.advance((), instance.now)
+            loop = instance.loop
+            instance.close()
+            same("operations after the close", boundary.facts.next_seq, instance.reserve())
+            same("commands after the close", ([], [], []), (turn.entries, turn.issued, turn.abandoned))
+            same("tasks after the close", set(), asyncio.all_tasks(loop))
+            del instance, program, turn, loop
+    with silence():
+        gc.collect()
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Whatever is warned of, or raised where nobody can catch it, is an error."""
+    told: list[Any] = []
+    hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: told.append(str(unraisable))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            yield
+    finally:
+        sys.unraisablehook = hook
+    same("complaints", [], told)
+
+
+def check_all(seed: int) -> Recording:
+    """Every property of the program of this seed."""
+    try:
+        recording = record(seed)
+        check_replay(recording)
+        check_rebuilt(recording)
+        check_batches(recording)
+        check_close(recording)
+    except Exception as error:
+        raise Broken(f"seed {seed}: {error}\n  {generate_tree(seed)}") from error
+    return recording
+
+
+def generate_tree(seed: int) -> Node:
+    rng = Random(seed)
+    return generate(rng, rng.choice((4, 8, 12, 20)))
+
+
+def digest(seeds: Sequence[int]) -> str:
+    """A hash of the histories of these programs: the same in every process."""
+    total = hashlib.sha256()
+    for seed in seeds:
+        recording = record(seed)
+        total.update(msgspec.json.encode(recording.history))
+        total.update(repr(recording.seen).encode())
+    return total.hexdigest()
