@@ -16,17 +16,19 @@ log = logging.getLogger("perdure.engine")
 
 
 class Attempts:
-    """Event loop only. `chance` is uniform in [0, 1); `schedule` has the run driven soon; `let_go` drops it uncommitted."""
+    """Event loop only. `chance` is uniform in [0, 1). `drive` makes a turn at once, `schedule` soon; `let_go` drops a run."""
 
     def __init__(
         self,
         now: Callable[[], int],
         chance: Callable[[], float],
+        drive: Callable[[Held], None],
         schedule: Callable[[Held], None],
         let_go: Callable[[Held], None],
     ) -> None:
         self._now = now
         self._chance = chance
+        self._drive = drive
         self._schedule = schedule
         self._let_go = let_go
 
@@ -35,7 +37,7 @@ class Attempts:
         held.tasks[operation.seq] = REPORTED
         operation.attempts += 1
         held.arrivals.append(StepDone(operation.seq, payload, False, self._now(), began))
-        self._schedule(held)
+        self._advance(held)
 
     def failed(self, held: Held, operation: Operation, began: int, error: BaseException) -> None:
         """The attempt raised."""
@@ -52,7 +54,13 @@ class Attempts:
         else:
             held.tasks[operation.seq] = REPORTED
             held.arrivals.append(StepDone(operation.seq, failure, True, now, began))
-        self._schedule(held)
+        self._advance(held)
+
+    def _advance(self, held: Held) -> None:
+        if len(held.tasks) > 1:
+            self._schedule(held)  # other steps may end in this very moment: their results share the turn
+        else:
+            self._drive(held)
 
     def vanished(self, held: Held, operation: Operation, error: BaseException) -> None:
         """The interpreter is being stopped inside a step. Nothing is recorded: whoever recovers the run makes it again."""

@@ -48,7 +48,8 @@ class Committer:
         self._store = store
         self._clock = clock
         self._queue: list[tuple[Write, Done, Any]] = []
-        self._flushing = False
+        self._loop = asyncio.get_running_loop()
+        self._waking = False
         self._in_flight: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -57,14 +58,15 @@ class Committer:
     def submit(self, write: Write, done: Done, argument: Any = None) -> None:
         """Have `write` applied soon, then call `done(argument, answer)`."""
         self._queue.append((write, done, argument))
-        self._flush_soon()
+        if not self._waking and len(self._in_flight) < _PIPELINE:
+            self._begin()
 
     async def ask(self, write: Write) -> Answer:
         """Have `write` applied and wait for its answer. Giving up the wait does not take the write back.
 
         Raises what the store raised, but for `StoreUnavailable`, which is waited out.
         """
-        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Outcome] = self._loop.create_future()
         self.submit(write, _set, future)
         outcome = await asyncio.shield(future)
         if isinstance(outcome, Broken):
@@ -80,21 +82,22 @@ class Committer:
         """Wait until nothing is queued or in flight."""
         await self._idle.wait()
 
-    def _flush_soon(self) -> None:
-        if not self._flushing and len(self._in_flight) < _PIPELINE:
-            self._flushing = True
-            self._idle.clear()
-            asyncio.get_running_loop().call_soon(self._flush)
+    def _begin(self) -> None:
+        """Begin another batch. It takes what is queued when its turn on the loop comes: all that became ready together."""
+        self._waking = True
+        self._idle.clear()
+        self._in_flight.add(self._loop.create_task(self._commit()))
 
-    def _flush(self) -> None:
-        self._flushing = False
-        while self._queue and len(self._in_flight) < _PIPELINE:
-            size = max(_SMALL, (len(self._queue) + 1) // 2)
-            batch, self._queue = self._queue[:size], self._queue[size:]
-            task = asyncio.get_running_loop().create_task(self._commit(batch))
-            self._in_flight.add(task)
+    def _take(self) -> list[tuple[Write, Done, Any]]:
+        self._waking = False
+        size = max(_SMALL, (len(self._queue) + 1) // 2)
+        batch, self._queue = self._queue[:size], self._queue[size:]
+        if self._queue and len(self._in_flight) < _PIPELINE:
+            self._begin()
+        return batch
 
-    async def _commit(self, batch: list[tuple[Write, Done, Any]]) -> None:
+    async def _commit(self) -> None:
+        batch = self._take()
         answers: Sequence[Outcome]
         try:
             answers = await self._write([item[0] for item in batch])
@@ -112,8 +115,8 @@ class Committer:
         task = asyncio.current_task()
         assert task is not None
         self._in_flight.discard(task)
-        if self._queue:
-            self._flush_soon()
+        if self._queue and not self._waking:
+            self._begin()
         elif not self._in_flight:
             self._idle.set()
 

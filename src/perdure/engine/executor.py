@@ -67,13 +67,14 @@ class Executor:
         chance: Callable[[], float],
     ) -> None:
         self.owner = owner
+        self._loop = asyncio.get_running_loop()
         self.holdings = Holdings(settings.max_runs)
         self.cache = Cache(settings.cache)
         self.endings = Endings()
         self.events = Events()
         self.tell = Telling(self.events, store.now)
         self.nudges = Nudges(store, self.holdings, self._schedule, self._let_go)
-        self.attempts = Attempts(store.now, chance, self._schedule, self._let_go)
+        self.attempts = Attempts(store.now, chance, self.drive, self._schedule, self._let_go)
         #: Called when a held run was let go: there is room again. With a time: some run wants to be looked at then.
         self.on_room: Callable[[int | None], None] = lambda wake_at: None
         self._store = store
@@ -154,7 +155,7 @@ class Executor:
     # -- turns --------------------------------------------------------------------------------------------------------
 
     def drive(self, held: Held) -> None:
-        """One turn over all that has arrived. From a plain callback of the loop."""
+        """One turn over all that has arrived."""
         held.scheduled = False
         if held.gone or held.commit is not None or self.out_of_time(held):
             return
@@ -177,7 +178,7 @@ class Executor:
     def _schedule(self, held: Held) -> None:
         if not held.scheduled and held.commit is None and not held.gone:
             held.scheduled = True
-            asyncio.get_running_loop().call_soon(self.drive, held)
+            self._loop.call_soon(self.drive, held)
 
     def _settle(self, held: Held, turn: Turn) -> TurnCommit:
         attempts, held.attempts = held.attempts, []
@@ -311,7 +312,7 @@ class Executor:
         """The turn ended the run over unread control messages: go back to the log and take them in first."""
         held.arrivals = [*held.taken, *messages, *held.arrivals]
         held.instance.close()
-        task = asyncio.get_running_loop().create_task(self._reload(held))
+        task = self._loop.create_task(self._reload(held))
         self._reloads.add(task)
         task.add_done_callback(self._reloads.discard)
 

@@ -51,6 +51,7 @@ class Steps:
         self._running = 0
         self._waiting: deque[tuple[Held, Operation]] = deque()
         self._context = contextvars.copy_context()
+        self._loop = asyncio.get_running_loop()
 
     @property
     def running(self) -> int:
@@ -68,7 +69,7 @@ class Steps:
         key = step_id(held.key.id, held.key.incarnation, operation.seq)
         info = CurrentStep(key, held.key.id, operation.name, operation.seq, attempt)
         context.run(running.set, info)
-        task = asyncio.get_running_loop().create_task(self._attempt(held, operation, context), context=context)
+        task = self._loop.create_task(self._attempt(held, operation, context), context=context)
         held.tasks[operation.seq] = task
 
     def close(self) -> None:
