@@ -24,7 +24,6 @@ import contextvars
 import gc
 import sys
 from asyncio import events, tasks
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from types import CodeType, FrameType
 from typing import Any, Protocol, TypeVar, TypeVarTuple
@@ -136,7 +135,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self.now = 0
         #: True once the instance is being dropped.
         self.closing = False
-        self._ready: deque[asyncio.Handle] = deque()
+        self._ready: list[asyncio.Handle] = []
         self._seed = seed * 0x9E3779B97F4A7C15
         self._count = 0
         self._handles = handles
@@ -153,17 +152,17 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def drain(self, stopped: Callable[[], bool]) -> None:
         """Run ready handles until none is left or `stopped()`. Inside `enter` only. Raises `Spin`."""
-        ready = self._ready
         budget = self._handles
-        while ready:
-            handle = ready.popleft()
-            if not handle.cancelled():
-                handle._run()
-                if stopped():
-                    return
-            budget -= 1
-            if budget == 0:
-                raise Spin
+        while self._ready:
+            ready, self._ready = self._ready, []  # an empty deque would take 700 bytes of each parked run
+            for handle in ready:
+                if not handle.cancelled():
+                    handle._run()
+                    if stopped():
+                        return
+                budget -= 1
+                if budget == 0:
+                    raise Spin
 
     def fire(self, handle: TimerHandle) -> None:
         """A timer is due."""
