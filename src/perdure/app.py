@@ -7,8 +7,7 @@ import os
 import secrets
 import socket
 import time  # noqa: TID251  (a monotonic clock for the watchdog; all other time is the store's)
-from collections.abc import Callable, Iterable, Mapping
-from datetime import timedelta
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, cast, overload
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -23,10 +22,9 @@ from perdure.engine.committer import Outcome
 from perdure.engine.engine import Engine
 from perdure.engine.events import Lifecycle
 from perdure.engine.handle import RunHandle, check_stored, outgoing_signal, send
-from perdure.engine.settings import Settings
+from perdure.engine.settings import SettingsKeywords, settings
 from perdure.engine.systemclock import SystemClock
 from perdure.model.commit import Applied, Create, Exists, Moved
-from perdure.model.durations import micros
 from perdure.model.errors import UsageError
 from perdure.model.ids import check_run_id
 from perdure.model.messages import Outgoing
@@ -41,16 +39,14 @@ C = TypeVar("C")
 D = TypeVar("D")
 E = TypeVar("E")
 
-_DURATIONS = ("lease", "poll", "audit")
-
 
 class Perdure:
     """Durable workflows on one store.
 
     `url`: `sqlite:///orders.db` (a path; four slashes for an absolute one; `?synchronous=NORMAL` trades the last commits of a
     power cut for speed) or `memory://`. `include`: modules to import whose workflows and steps this process serves; what was
-    defined in the program's own file, and what is started here, is served anyway. Other keywords: see `Settings` (durations
-    in seconds or `timedelta`).
+    defined in the program's own file, and what is started here, is served anyway. Other keywords: see `SettingsKeywords`
+    (durations in seconds or `timedelta`).
 
     `async with app:` opens the store and works in this process; `app.client()` only talks to the store. Nothing is opened or
     started before. One event loop uses an app.
@@ -65,11 +61,11 @@ class Perdure:
         clock: Clock | None = None,
         consume: bool = True,
         registry: Registry | None = None,
-        **settings: Any,
+        **options: Unpack[SettingsKeywords],
     ) -> None:
         self.url = url
         self.registry = Registry() if registry is None else registry
-        self.settings = _settings(settings)
+        self.settings = settings(options)
         self._include = tuple(include)
         self._clock = clock or SystemClock()
         self._given_store = store
@@ -375,18 +371,6 @@ def open_store(url: str, clock: Clock) -> Store:
     from perdure.stores.sqlite import SqliteStore
 
     return SqliteStore(path, clock=clock, synchronous=options.get("synchronous", "FULL").upper())
-
-
-def _settings(given: Mapping[str, Any]) -> Settings:
-    unknown = given.keys() - set(Settings.__struct_fields__)
-    if unknown:
-        known = ", ".join(Settings.__struct_fields__)
-        raise UsageError(f"Perdure(...) has no option {min(unknown)!r}; there are url, include, {known}")
-    changed = dict(given)
-    for name in _DURATIONS:
-        if name in changed:
-            changed[name] = micros(cast("float | timedelta", changed[name]), name)
-    return Settings(**changed)
 
 
 def _set(future: asyncio.Future[Outcome], answer: Outcome) -> None:

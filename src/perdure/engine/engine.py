@@ -92,13 +92,13 @@ class Engine:
             await self.claimer.stop()
             await self.auditor.stop()
         try:
-            async with asyncio.timeout(self.settings.drain):
+            async with asyncio.timeout(self.settings.drain / 1_000_000):
                 await self.executor.settled()
         except TimeoutError:
             log.warning(
                 "perdure: %d runs did not come to rest within %g s; they are given back and go on elsewhere or later",
                 len(self.executor.holdings),
-                self.settings.drain,
+                self.settings.drain / 1_000_000,
             )
         try:
             await self.executor.stop()

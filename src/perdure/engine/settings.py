@@ -1,47 +1,116 @@
-"""What can be set about an engine. Durations are microseconds unless they say seconds."""
+"""What can be set about an app. Durations are microseconds here; users write seconds or `timedelta`."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Final, Literal, TypedDict
+
 from msgspec import Struct
 
+from perdure.model.durations import positive_micros
 from perdure.model.errors import UsageError
+from perdure.model.ids import check_name
 
-_SECOND = 1_000_000
+_SECOND: Final = 1_000_000
+
+
+class SettingsKeywords(TypedDict, total=False):
+    """The keywords of `Perdure(...)`. The defaults suit one process on a laptop and on a server alike."""
+
+    #: The namespace of runs started here, and the only one driven here. None: an operator, drives all.
+    namespace: str | None
+    #: Runs held (claimed and not parked) at once.
+    max_runs: int
+    #: Async steps running at once.
+    max_steps: int
+    #: Threads for sync steps.
+    max_threads: int
+    #: Parked instances kept in memory, ready to go on without a replay.
+    cache: int
+    #: How long a claim holds without renewal: what a killed process's runs wait for.
+    lease: float | timedelta
+    #: Claims of a lost run without progress before it is dead.
+    max_recoveries: int
+    #: How often to look for due runs when nothing says there are any: what bounds the delay when hints are lost.
+    poll: float | timedelta
+    #: Between two audits of the store.
+    audit: float | timedelta
+    #: Code that does not fit a run's history: "block" the run until fitting code comes, or "fail" it.
+    on_nondeterminism: Literal["block", "fail"]
+    #: A blocked event loop is reported after so long...
+    slow_loop: float | timedelta
+    #: ...and its leases are given up after so long.
+    dead_loop: float | timedelta
+    #: How long closing the app waits for what runs.
+    drain: float | timedelta
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """The defaults suit one process on a laptop and on a server alike."""
+    """Checked settings; see `SettingsKeywords`. Durations are microseconds."""
 
-    #: The namespace of runs started here, and the only one driven here. None: an operator, drives all.
     namespace: str | None = None
-    #: Runs held (claimed and not parked) at once.
     max_runs: int = 1000
-    #: Async steps running at once, and threads for sync steps.
     max_steps: int = 1000
     max_threads: int = 32
-    #: Parked instances kept in memory, ready to go on without a replay.
     cache: int = 10_000
-    #: How long a claim holds without renewal.
     lease: int = 30 * _SECOND
-    #: Claims of a lost run without progress before it is dead.
     max_recoveries: int = 10
-    #: How often to look for due runs when nothing says there are any: what bounds the delay when hints are lost.
     poll: int = _SECOND
-    #: Between two audits of the store.
     audit: int = 60 * _SECOND
-    #: Code that does not fit a run's history: "block" the run until fitting code comes, or "fail" it.
     on_nondeterminism: str = "block"
-    #: Seconds: a blocked event loop is reported after, and its leases given up after.
-    slow_loop: float = 1.0
-    dead_loop: float = 60.0
-    #: Seconds that stopping waits for what runs.
-    drain: float = 10.0
+    slow_loop: int = _SECOND
+    dead_loop: int = 60 * _SECOND
+    drain: int = 10 * _SECOND
 
-    def __post_init__(self) -> None:
-        for name in ("max_runs", "max_steps", "max_threads", "lease", "max_recoveries", "poll", "audit"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.cache < 0:
-            raise UsageError(f"cache must not be negative, not {self.cache}")
-        if self.on_nondeterminism not in ("block", "fail"):
-            raise UsageError(f'on_nondeterminism must be "block" or "fail", not {self.on_nondeterminism!r}')
+
+def settings(keywords: Mapping[str, Any]) -> Settings:
+    """The settings that these keywords make. Raises `UsageError` naming the one that is wrong."""
+    checked: dict[str, Any] = {}
+    for name, value in keywords.items():
+        check = _CHECKS.get(name)
+        if check is None:
+            raise UsageError(f"Perdure(...) has no option {name!r}; there are url, include, {', '.join(_CHECKS)}")
+        checked[name] = check(name, value)
+    return Settings(**checked)
+
+
+def _namespace(name: str, value: object) -> str | None:
+    return None if value is None else check_name(value, "a namespace")
+
+
+def _count(name: str, value: object) -> int:
+    return _whole(name, value, 1)
+
+
+def _whole(name: str, value: object, least: int = 0) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise UsageError(f"{name} must be a whole number of at least {least}, not {value!r}")
+    return value
+
+
+def _duration(name: str, value: Any) -> int:
+    return positive_micros(value, name)
+
+
+def _choice(name: str, value: object) -> str:
+    if value not in ("block", "fail"):
+        raise UsageError(f'{name} must be "block" or "fail", not {value!r}')
+    return str(value)
+
+
+_CHECKS: Final[Mapping[str, Any]] = {
+    "namespace": _namespace,
+    "max_runs": _count,
+    "max_steps": _count,
+    "max_threads": _count,
+    "cache": _whole,
+    "lease": _duration,
+    "max_recoveries": _count,
+    "poll": _duration,
+    "audit": _duration,
+    "on_nondeterminism": _choice,
+    "slow_loop": _duration,
+    "dead_loop": _duration,
+    "drain": _duration,
+}

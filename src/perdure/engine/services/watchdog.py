@@ -44,7 +44,7 @@ class Watchdog:
 
     def dead(self) -> bool:
         """True if the loop has not ticked for so long that its leases must go."""
-        dead = self._monotonic() - self._ticked > self._settings.dead_loop
+        dead = self._monotonic() - self._ticked > self._settings.dead_loop / 1_000_000
         if dead and self.blocking is None:
             assert self._loop is not None
             self.blocking = self._holdings.running_on(self._loop)
@@ -60,7 +60,7 @@ class Watchdog:
                 except RuntimeError:
                     return  # the loop is closed
             silent = self._monotonic() - self._ticked
-            if silent > self._settings.slow_loop and not self._reported:
+            if silent > self._settings.slow_loop / 1_000_000 and not self._reported:
                 self._reported = True
                 self._report(silent)
 
