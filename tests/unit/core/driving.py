@@ -28,6 +28,9 @@ START = 1_700_000_000 * SECOND
 
 ONCE = RetryPolicy()
 
+#: Instances that were made here, to be closed when the test is over.
+OPEN: list[Instance] = []
+
 Main = Callable[[Instance], Coroutine[Any, Any, Any]]
 
 
@@ -111,7 +114,8 @@ class Driven:
         self.turn = self._take_in(self.instance.begin(self.now))
 
     def _instance(self, main: Main) -> Instance:
-        return Instance(self.run, Program(main), handles=self.handles)
+        OPEN.append(Instance(self.run, Program(main), handles=self.handles))
+        return OPEN[-1]
 
     # -- what happens to it -------------------------------------------------------------------------------------------
 
