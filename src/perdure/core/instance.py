@@ -104,7 +104,11 @@ class Instance(Issuing):
         self._refill(seen, unread)
         turn = self._finish()
         self._recorded = None
-        self._ahead = bool(turn.entries)
+        if entries and entries[-1].event is Event.REQUEUED:
+            turn.reopened = list(self.pending.values())
+        self._ahead = bool(turn.entries or turn.reopened)
+        if self._ahead:
+            self._turn = turn
         return turn
 
     def next_due(self) -> int | None:
@@ -342,6 +346,7 @@ class Instance(Issuing):
                     f"{self.describe()} waits for something inside itself that can never happen; it is blocked"
                 )
             )
+        del self._turn  # a parked run keeps nothing of it in memory; the next turn brings its own
         return turn
 
     def _end(self, turn: Turn, main: Task[Any]) -> None:

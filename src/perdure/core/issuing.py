@@ -147,9 +147,10 @@ class Issuing:
             return
         operation.target = None
         self._open.inbox.unwait(operation)
-        if self._recorded is None and not self.loop.closing:
-            self._turn.abandoned.append(operation)
-            self._turn.entries.append(Entry(Event.ABANDONED, seq, operation.op, operation.name, None, self.loop.now))
+        turn: Turn | None = getattr(self, "_turn", None)  # None: between two turns, of a body that was just dropped
+        if turn is not None and self._recorded is None and not self.loop.closing:
+            turn.abandoned.append(operation)
+            turn.entries.append(Entry(Event.ABANDONED, seq, operation.op, operation.name, None, self.loop.now))
 
     # -- issuing ------------------------------------------------------------------------------------------------------
 
