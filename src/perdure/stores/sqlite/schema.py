@@ -15,6 +15,7 @@ from typing import Final
 from perdure.model.errors import StoreMismatch, StoreUnavailable
 from perdure.stores.sqlite.connection import begin, connect, patiently, rollback, unavailable
 from perdure.stores.sqlite.migrations import MIGRATIONS, Migration
+from perdure.stores.sqlite.opened import if_unused
 
 #: "Prdr" in ASCII.
 APPLICATION_ID: Final = 0x50726472
@@ -25,8 +26,12 @@ _MAGIC: Final = b"SQLite format 3\x00"
 def check_file(path: str, *, migrate: bool = True) -> None:
     """Raises `StoreMismatch` if there is a file at `path` that is not one of our stores, or a newer one.
 
-    Without `migrate` also if there is none. Touches nothing.
+    Without `migrate` also if there is none. Touches nothing. A file that this process is connected to was looked at before.
     """
+    if_unused(path, lambda: _look(path, migrate))
+
+
+def _look(path: str, migrate: bool) -> None:
     try:
         with open(path, "rb") as file:
             head = file.read(100)
