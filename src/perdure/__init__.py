@@ -1,5 +1,7 @@
-"""Perdure: durable execution for Python. An ordinary async function, its steps checkpointed, survives crashes, deploys and waits
-of months."""
+"""Perdure: durable execution for Python.
+
+An ordinary async function, its steps checkpointed, survives crashes, deploys and waits of months.
+"""
 
 from __future__ import annotations
 

@@ -147,17 +147,16 @@ def _end(status: Status, now: int) -> Entry:
 def _effects(turn: Turn) -> dict[str, Any]:
     """Children, waits, cancels and values of a turn. Most turns only run steps and have none."""
     issued = [operation for operation in turn.issued if operation.op in _MATTERS]
+    reopened = [operation for operation in turn.reopened if operation.op in _MATTERS]
     closed = {operation.seq for operation in (*turn.abandoned, *turn.resolved) if operation.op in _MATTERS}
-    if not issued and not closed:
+    if not issued and not closed and not reopened:
         return {}
     new = {operation.seq for operation in issued}
     return {
-        "waits": tuple(_token_waits(issued, closed)),
+        "waits": tuple(_token_waits((*issued, *reopened), closed)),
         "unwaits": tuple(seq for seq in _token_seqs((*turn.abandoned, *turn.resolved)) if seq not in new),
         "children": tuple(_new_children(issued, closed)),
-        "joins": tuple(
-            Join(o.seq, o.name) for o in issued if o.op is Op.JOIN and o.key is not None and o.seq not in closed
-        ),
+        "joins": tuple(_joins(issued, reopened, closed)),
         "cancels": tuple(o.name for o in turn.abandoned if o.op is Op.CHILD and o.seq not in new and o.key is not None),
         "values": tuple((o.name, o.payload) for o in issued if o.op is Op.VALUE),
     }
@@ -171,6 +170,15 @@ def _token_waits(issued: Iterable[Operation], closed: set[int]) -> Iterable[Toke
 
 def _token_seqs(operations: Iterable[Operation]) -> Iterable[int]:
     return (o.seq for o in operations if o.key is not None and o.key[0] == "token")
+
+
+def _joins(issued: Iterable[Operation], reopened: Iterable[Operation], closed: set[int]) -> Iterable[Join]:
+    for operation in issued:
+        if operation.op is Op.JOIN and operation.key is not None and operation.seq not in closed:
+            yield Join(operation.seq, operation.name)
+    for operation in reopened:
+        if operation.op in (Op.CHILD, Op.JOIN) and operation.seq not in closed:
+            yield Join(operation.seq, operation.name, again=True)
 
 
 def _new_children(issued: Iterable[Operation], closed: set[int]) -> Iterable[NewChild]:

@@ -74,7 +74,7 @@ Outcome: TypeAlias = Completed | Failed | Cancelled | Continued | Blocked
 class Turn:
     """The result of one `advance`: what to write, what to start, what to stop."""
 
-    __slots__ = ("abandoned", "consumed", "entries", "issued", "outcome", "resolved")
+    __slots__ = ("abandoned", "consumed", "entries", "issued", "outcome", "reopened", "resolved")
 
     def __init__(self) -> None:
         #: New history, in order.
@@ -82,6 +82,8 @@ class Turn:
         #: New operations, in order. One may be abandoned in the same turn.
         self.issued: list[Operation] = []
         self.abandoned: list[Operation] = []
+        #: After a requeue: open operations whose wait the store has dropped with the run's end.
+        self.reopened: list[Operation] = []
         self.resolved: list[Operation] = []
         #: Numbers of the messages taken out of the inbox.
         self.consumed: list[int] = []

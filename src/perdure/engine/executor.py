@@ -170,7 +170,7 @@ class Executor:
             return
         finally:
             self.holdings.driving = None
-        if commit.status is Status.RUNNING and not commit.entries and not commit.consumed:
+        if commit.status is Status.RUNNING and not (commit.entries or commit.consumed or turn.reopened):
             self._go_on(held)
         else:
             self._submit(held, turn, commit)
@@ -321,7 +321,8 @@ class Executor:
         run = await self._store.get(held.key.id)
         if run is not None and run.key == held.key and run.started_at is not None and not held.gone:
             held.instance = self.instance(held.definition, held.instance.run)
-            held.instance.replay(history, run.started_at)
+            unread = await self._store.messages(run.incarnation)
+            held.instance.replay(history, run.started_at, seen=run.seen, unread=unread)
             self._schedule(held)
 
     # -- stopping -----------------------------------------------------------------------------------------------------

@@ -7,12 +7,13 @@ import logging
 from collections.abc import Sequence
 
 from perdure.authoring.registry import Registry
+from perdure.core.instance import Instance
 from perdure.core.turn import Blocked
 from perdure.engine.executor import Executor
 from perdure.engine.held import Held
 from perdure.engine.settings import Settings
 from perdure.model.endings import dead_failure
-from perdure.model.errors import StoreError
+from perdure.model.errors import PerdureError, StoreError
 from perdure.model.history import Entry
 from perdure.model.run import NewRun, Run, Status
 from perdure.ports.store import Claimed, Store
@@ -78,12 +79,19 @@ class Loading:
             return
         elif run.started_at is None:
             executor.begin(held)
-        elif fresh and isinstance(fault := instance.replay(history, run.started_at).outcome, Blocked):
-            executor.block(held, fault.error)
+        elif fresh and (fault := _fault(instance, claimed, history)) is not None:
+            executor.block(held, fault)
         else:
             if claimed.was in (Status.RUNNING, Status.PENDING):
                 executor.attempts.cut(held)
             executor.drive(held)
+
+
+def _fault(instance: Instance, claimed: Claimed, history: Sequence[Entry]) -> PerdureError | None:
+    """Replay the run; what keeps its code from going on."""
+    assert claimed.run.started_at is not None
+    turn = instance.replay(history, claimed.run.started_at, seen=claimed.run.seen, unread=claimed.messages)
+    return turn.outcome.error if isinstance(turn.outcome, Blocked) else None
 
 
 def as_new(run: Run) -> NewRun:

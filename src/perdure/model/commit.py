@@ -38,6 +38,8 @@ class Join(Struct, frozen=True, gc=False):
 
     seq: int
     child_id: str
+    #: After a requeue of the parent: an end without success is not told again, it may be requeued too.
+    again: bool = False
 
 
 class TurnCommit(Struct, frozen=True, kw_only=True):

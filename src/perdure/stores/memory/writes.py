@@ -166,6 +166,8 @@ def _join(tables: Tables, parent: int, join: Join, now: int) -> None:
         tables.put_run(replace(last, awaited_as=join.child_id, updated_at=now))
         return
     failed = last.status is not Status.COMPLETED
+    if failed and join.again:
+        return
     payload = last.error if failed else last.output
     inboxes.deliver_notice(tables, parent, _child_message(join.child_id, payload, failed=failed, now=now), now)
 

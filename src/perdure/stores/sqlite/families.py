@@ -60,6 +60,8 @@ def join(tx: Transaction, parent: RunKey, asked: Join) -> None:
         )
         return
     failed = status != _COMPLETED
+    if failed and asked.again:
+        return
     inboxes.deliver_notice(tx, parent.incarnation, asked.child_id, error if failed else output, failed=failed)
 
 

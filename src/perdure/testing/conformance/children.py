@@ -266,6 +266,16 @@ async def test_a_join_with_an_ended_child_brings_its_end_at_once(kit: Kit) -> No
     ]
 
 
+async def test_retry_06_a_join_again_brings_only_a_good_end(kit: Kit) -> None:
+    parent = await kit.hold("p")
+    await kit.apply(turn(parent, children=(NewChild(0, new("good")), NewChild(1, new("bad")))))
+    good, bad = await kit.claim("bob")
+    await kit.apply(complete(good.run, b"7"), fail(bad.run, b'"bad"'))
+    joins = (Join(2, "bad", again=True), Join(3, "good", again=True))
+    answer = of(Moved, await kit.one(park(parent, joins=joins)))
+    assert list(answer.messages) == [ended_child(1, "good", b"7", kit.now)]
+
+
 async def test_a_join_with_no_run(kit: Kit) -> None:
     parent = await kit.hold("p")
     answer = await kit.one(park(parent, joins=(Join(0, "nobody"),)))

@@ -1,0 +1,102 @@
+"""RETRY-05 and -06 and their kin: requeues of families, in both orders, and of runs that wait for tokens."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from perdure import Context, FatalError, RunFailed, Status, step, workflow
+from tests.behaviours.world import World
+
+world_is = {"broken": True}
+
+
+@step
+async def fragile(n: int) -> int:
+    if world_is["broken"]:
+        raise FatalError("broken")
+    return n
+
+
+@workflow
+async def child(ctx: Context, n: int) -> int:
+    return await fragile(n)
+
+
+@workflow
+async def parent(ctx: Context, n: int) -> int:
+    return 10 * await ctx.child(child, n)
+
+
+@workflow
+async def fan_parent(ctx: Context) -> list[int]:
+    return await ctx.all(child, [1, 2, 3])
+
+
+@pytest.fixture(autouse=True)
+def _broken() -> None:
+    world_is["broken"] = True
+
+
+def mend() -> None:
+    world_is["broken"] = False
+
+
+async def test_retry_05_requeue_the_parent_then_the_child(world: World) -> None:
+    async with world.app(parent, child, fragile) as app:
+        run = await app.start(parent, 4, id="p")
+        with pytest.raises(RunFailed):
+            await run.result()
+        mend()
+        assert await run.requeue() is Status.PENDING
+        await app.settle()
+        assert await run.status() is Status.SUSPENDED  # it waits for its child's next end
+        await app.get_run("p.child.0").requeue()
+        assert await run.result() == 40
+
+
+async def test_retry_06_requeue_the_child_then_the_parent(world: World) -> None:
+    async with world.app(parent, child, fragile) as app:
+        run = await app.start(parent, 4, id="p")
+        with pytest.raises(RunFailed):
+            await run.result()
+        mend()
+        inner = app.get_run("p.child.0", child)
+        await inner.requeue()
+        assert await inner.result() == 4
+        await run.requeue()
+        assert await run.result() == 40
+
+
+async def test_a_fan_whose_children_all_failed_is_requeued_child_by_child(world: World) -> None:
+    async with world.app(fan_parent, child, fragile) as app:
+        run = await app.start(fan_parent, id="p")
+        with pytest.raises(RunFailed):
+            await run.result()
+        mend()
+        for index in (2, 0):
+            await app.get_run(f"p.all.0.{index}").requeue()
+        await run.requeue()
+        await app.settle()
+        assert await run.status() is Status.SUSPENDED
+        await app.get_run("p.all.0.1").requeue()
+        assert await run.result() == [1, 2, 3]
+
+
+async def test_a_requeued_run_hears_its_token_again(world: World) -> None:
+    @workflow
+    async def waits(ctx: Context) -> str:
+        waiting = asyncio.create_task(ctx.wait_for_signal("go", token="T", type=str))
+        await fragile(1)
+        return await waiting
+
+    async with world.app(waits, fragile) as app:
+        run = await app.start(waits, id="w")
+        with pytest.raises(RunFailed):
+            await run.result()
+        mend()
+        await run.requeue()
+        await app.settle()
+        await app.signal(payload="hello", token="T")
+        assert await run.result() == "hello"
