@@ -24,8 +24,8 @@ from perdure.engine.events import Lifecycle
 from perdure.engine.handle import RunHandle, check_stored, outgoing_signal, send
 from perdure.engine.settings import SettingsKeywords, settings
 from perdure.engine.systemclock import SystemClock
-from perdure.model.commit import Applied, Create, Exists, Moved
-from perdure.model.errors import UsageError
+from perdure.model.commit import Applied, Create, Ended, Exists, Moved
+from perdure.model.errors import RunEnded, UsageError
 from perdure.model.ids import check_run_id
 from perdure.model.messages import Outgoing
 from perdure.model.run import DEFAULT_NAMESPACE, NewRun, Run, Status
@@ -303,6 +303,10 @@ class Perdure:
             answer = await engine.committer.ask(Create(run=new, messages=messages))
             engine.claimer.kick()
         check_stored(answer)
+        if isinstance(answer, Ended):
+            raise RunEnded(
+                f"run {answer.run.id!r} has ended ({answer.run.status}); {messages[0].name!r} was not delivered"
+            )
         if messages:
             engine.claimer.kick()
         key = (

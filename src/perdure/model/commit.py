@@ -86,7 +86,8 @@ class Create(Struct, frozen=True, kw_only=True):
 
     The turn's run key carries incarnation 0 and n 0; the store assigns the incarnation. `turn.wake_at` is the lease's end
     if the turn leaves the run RUNNING. On an existing id nothing is created, the turn is discarded and the answer is
-    `Exists`; `messages` are sent in both cases (signal-with-start), to the run that has the id then.
+    `Exists`; `messages` are sent in both cases (signal-with-start), to the run that has the id then (`Ended`, if that one
+    has ended and one could not be delivered).
     """
 
     run: NewRun

@@ -69,10 +69,10 @@ def _create(tables: Tables, create: Create, now: int) -> Answer:
         else:
             tables.add_actor(Actor(rules.begun_by(run, create.turn, now + create.lease)))
             answer = _advance(tables, run.incarnation, create.turn, now)
-    for message in create.messages:
-        inboxes.send(tables, message, now)
+    sent = [inboxes.send(tables, message, now) for message in create.messages]
     if existing is not None:
-        return Exists(tables.actors[existing.incarnation].run)
+        late = next((each for each in sent if isinstance(each, Ended)), None)
+        return late or Exists(tables.actors[existing.incarnation].run)
     return answer
 
 

@@ -43,10 +43,12 @@ def apply(tx: Transaction, write: Write) -> Answer:
 def _create(tx: Transaction, create: Create) -> Answer:
     existing = tx.execute("SELECT incarnation FROM runs WHERE id = ?", (create.run.id,)).fetchone()
     answer = _begin(tx, create) if existing is None else None
-    for message in create.messages:
-        inboxes.send(tx, message)
+    sent = [inboxes.send(tx, message) for message in create.messages]
     if answer is not None:
         return answer
+    for late in sent:
+        if isinstance(late, Ended):
+            return late
     run = tx.run_by_id(create.run.id)
     return Missing(create.run.id) if run is None else Exists(run)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perdure.model.commit import Applied, Create, Exists, Moved, NewChild, TokenWait, TurnCommit, Unstorable
+from perdure.model.commit import Applied, Create, Ended, Exists, Moved, NewChild, TokenWait, TurnCommit, Unstorable
 from perdure.model.messages import Message, MessageKind
 from perdure.model.run import Parent, Run, RunKey, Status
 from perdure.testing.conformance.kit import (
@@ -275,6 +275,14 @@ async def test_sig_04_signal_with_start_delivers_in_both_cases(kit: Kit) -> None
     exists = of(Exists, await kit.one(again))
     assert exists.run == await kit.expect(run, inbox=3)
     assert payloads(await kit.inbox(run)) == [b"1", b"2", b"3"]
+
+
+async def test_sig_04_signal_with_start_says_that_the_run_has_ended(kit: Kit) -> None:
+    run = await kit.hold("r")
+    await kit.apply(complete(run))
+    ended = await kit.run("r")
+    assert await kit.one(Create(run=new("r"), messages=(to_run("r", b"1").message,))) == Ended(ended)
+    assert await kit.run("r") == ended
 
 
 async def test_start_16_two_signal_with_starts_lose_nothing(kit: Kit) -> None:
