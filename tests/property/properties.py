@@ -215,7 +215,9 @@ def check_batches(recording: Recording) -> None:
     for boundary in recording.boundaries[:-1]:
         if boundary.next is None or len(boundary.next.arrivals) < 2:
             continue
-        arrivals = _by_time([*boundary.next.arrivals])
+        arrivals = _by_time(boundary.next.arrivals)
+        if not arrivals:
+            continue
         _check_partitions(recording, boundary, arrivals, rng)
         _check_on_time(recording, boundary, arrivals, rng)
 
@@ -273,10 +275,13 @@ def _timeless(entries: Sequence[Entry]) -> list[Any]:
     return [(entry.event, entry.seq, entry.op, entry.name, entry.payload) for entry in entries]
 
 
-def _by_time(arrivals: list[Arrival]) -> list[Arrival]:
+def _by_time(arrivals: Sequence[Arrival]) -> list[Arrival]:
+    """As single turns would take them in: messages by number. So only a cancel that is the first message can go first."""
+    numbers = [a.number for a in arrivals if isinstance(a, Message)]
     cancels = [a for a in arrivals if isinstance(a, Message) and a.kind is MessageKind.CANCEL]
+    first = [a for a in cancels if a.number == min(numbers)]
     others = [a for a in arrivals if a not in cancels]
-    return [*cancels, *sorted(others, key=lambda a: (a.at, a.number if isinstance(a, Message) else 0))]
+    return [*first, *sorted(others, key=lambda a: (a.at, a.number if isinstance(a, Message) else 0))]
 
 
 def _cut(arrivals: list[Arrival], rng: Random) -> Iterator[list[Arrival]]:
