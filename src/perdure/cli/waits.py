@@ -1,0 +1,69 @@
+"""What a run waits for, in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from perdure.model.failure import decode_failure
+from perdure.model.history import Op
+from perdure.model.run import TERMINAL, Run, Status
+from perdure.model.steps import State, Step
+
+_CHILDREN = frozenset({Op.CHILD, Op.JOIN})
+
+
+class Wait(Struct, frozen=True):
+    """One thing that a run waits for. Times are microseconds."""
+
+    #: `worker`, `code`, `start`, or the kind of an operation: `step`, `timer`, `signal`, `token`, `child`.
+    what: str
+    #: The signal's, step's or child's name; the workflow's for a worker or code.
+    name: str
+    since: int
+    #: When it gives up, fires, or tries again.
+    until: int | None = None
+    #: More, in words: why, or how the child stands.
+    detail: str = ""
+
+
+def waits(run: Run, steps: Sequence[Step], children: Mapping[str, Run], now: int) -> list[Wait]:
+    """What has to happen before the run can go on; nothing of a run that has ended. `children` by id, those that are known."""
+    if run.status in TERMINAL:
+        return []
+    if run.status is Status.BLOCKED:
+        reason = decode_failure(run.error or b"").message
+        return [Wait("code", f"{run.workflow} {run.version}", run.updated_at, run.deadline, reason)]
+    held_up = list(_for_a_worker(run, now))
+    # Of a run that nobody has taken, what its operations wait for is not what holds it up.
+    return held_up or list(_operations(steps, children, running=run.status is Status.RUNNING))
+
+
+def _for_a_worker(run: Run, now: int) -> Iterable[Wait]:
+    name, due = f"{run.workflow} {run.version}", run.wake_at
+    if run.status is Status.PENDING:
+        yield Wait("worker", name, run.updated_at, None, "no worker has taken it yet")
+    elif due is not None and due <= now:
+        lost = run.status is Status.RUNNING
+        yield Wait("worker", name, due, None, "its worker was lost; the next one takes it" if lost else "it is due")
+    elif run.status is Status.SUSPENDED and run.started_at is None:
+        yield Wait("start", name, run.created_at, due, "it begins then")
+
+
+def _operations(steps: Sequence[Step], children: Mapping[str, Run], *, running: bool) -> Iterable[Wait]:
+    for step in steps:
+        if step.state is State.RETRYING:
+            error = decode_failure(step.error or b"").message
+            yield Wait("step", step.name, step.issued_at, step.due, f"next attempt after: {error}")
+        elif step.state is not State.PENDING:
+            continue
+        elif step.op in _CHILDREN:
+            child = children.get(step.name)
+            yield Wait("child", step.name, step.issued_at, None, f"is {child.status}" if child else "")
+        elif step.op is Op.SIGNAL and step.input is not None:
+            yield Wait("token", step.input.decode("utf-8", "replace"), step.issued_at, step.due)
+        elif step.op in (Op.SIGNAL, Op.TIMER):
+            yield Wait(step.op, step.name, step.issued_at, step.due)
+        else:
+            yield Wait("step", step.name, step.issued_at, None, "is running" if running else "")
