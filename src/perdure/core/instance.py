@@ -251,15 +251,15 @@ class Instance(Issuing):
 
         They keep the order of their numbers also where the clocks that stamped them disagree.
         """
-        latest = 0
+        latest = place = 0
         for number, order, message in messages:
             if number > self.inbox.seen:
                 self.inbox.seen = number
                 if message.kind is MessageKind.CANCEL:
                     yield (0, 0, order, message)
                 else:
-                    latest = max(latest, message.at)
-                    yield (latest, 0, order, message)
+                    latest, place = max((latest, place), (message.at, order))
+                    yield (latest, 0, place, message)
 
     def _take(self, event: Arrival | Operation) -> None:
         if isinstance(event, Operation):

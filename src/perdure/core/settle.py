@@ -154,7 +154,8 @@ def _effects(turn: Turn) -> dict[str, Any]:
     new = {operation.seq for operation in issued}
     return {
         "waits": tuple(_token_waits((*issued, *reopened), closed)),
-        "unwaits": tuple(seq for seq in _token_seqs((*turn.abandoned, *turn.resolved)) if seq not in new),
+        # A reopened wait may stand in the store already: this replaces it.
+        "unwaits": tuple(seq for seq in _token_seqs((*turn.abandoned, *turn.resolved, *reopened)) if seq not in new),
         "children": tuple(_new_children(issued, closed)),
         "joins": tuple(_joins(issued, reopened, closed)),
         "cancels": tuple(o.name for o in turn.abandoned if o.op is Op.CHILD and o.seq not in new and o.key is not None),
