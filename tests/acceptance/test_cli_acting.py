@@ -141,7 +141,8 @@ def test_retry_does_not_take_a_pending_run_for_its_doing(call: Call, tmp_path: P
             await client.start(shop.add, 1, id="run-0")
 
     asyncio.run(start())
-    assert call("runs", "retry", "run-0").code == 1
+    answer = call("runs", "retry", "run-0", "--json")
+    assert (answer.code, answer.json["errors"][0]["code"]) == (1, "not_retryable")
 
 
 def test_delete_removes_runs_with_all_below(call: Call, tmp_path: Path) -> None:

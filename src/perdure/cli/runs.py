@@ -152,6 +152,12 @@ async def _waits(app: Perdure, run: Run, steps: Sequence[Step], now: int) -> lis
 # -- acting on runs ---------------------------------------------------------------------------------------------------
 
 
+class NotRetryable(PerdureError):
+    """The run has not failed."""
+
+    code = "not_retryable"
+
+
 class Result(Struct, frozen=True):
     """What became of one run that a command acted on."""
 
@@ -188,7 +194,7 @@ def retry(run_ids: tuple[str, ...], store: str) -> None:
     async def one(run: RunHandle[object]) -> str:
         status = await run.status()
         if status not in REQUEUABLE:
-            raise UsageError(f"run {run.id!r} is {status}; only failed and dead runs can be retried")
+            raise NotRetryable(f"run {run.id!r} is {status}; only failed and dead runs can be retried")
         return await run.requeue()
 
     _report(asyncio.run(_act(output(), store, run_ids, "retrying", one)))

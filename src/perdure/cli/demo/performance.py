@@ -81,6 +81,8 @@ class Performance:
 
     async def run(self) -> Outcome:
         """Do it all. Raises `DemoFailed`, and what a run of its own raises if it does not complete."""
+        if not self._files:
+            raise DemoFailed(f"there is no Python file below {self._job.root}")
         began = self._progressed = monotonic()
         self._clear()
         async with Perdure(self.store, consume=False) as app:
