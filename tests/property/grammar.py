@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
@@ -16,6 +18,26 @@ class Node(NamedTuple):
     def __repr__(self) -> str:
         inside = [*map(str, self.numbers), *map(repr, self.parts)]
         return f"{self.kind}({', '.join(inside)})"
+
+
+def parse(text: str) -> Node:
+    """The program that `repr` wrote."""
+    tokens = iter(re.findall(r"\w+|[()]", text))
+    return _parse(next(tokens), tokens)
+
+
+def _parse(kind: str, tokens: Iterator[str]) -> Node:
+    numbers: list[int] = []
+    parts: list[Node] = []
+    assert next(tokens) == "("
+    for token in tokens:
+        if token == ")":
+            break
+        if token.isdigit():
+            numbers.append(int(token))
+        else:
+            parts.append(_parse(token, tokens))
+    return Node(kind, tuple(numbers), tuple(parts))
 
 
 #: Kinds without parts: how often (relative), and how many numbers they take.

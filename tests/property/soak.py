@@ -10,7 +10,7 @@ import gc
 import sys
 from collections import Counter
 
-from tests.property.properties import Broken, Recording, check_all, digest
+from tests.property.properties import Broken, Recording, check_all, digest, record
 
 
 def main() -> int:
@@ -28,7 +28,9 @@ def main() -> int:
     totals: Counter[str] = Counter()
     for number, seed in enumerate(seeds, 1):
         try:
-            count(totals, check_all(seed))
+            recording = record(seed)
+            check_all(recording)
+            count(totals, recording)
         except Broken as error:
             failed += 1
             sys.stdout.write(f"{error}\n")
@@ -40,8 +42,11 @@ def main() -> int:
 
 def count(totals: Counter[str], recording: Recording) -> None:
     """What the programs were good for."""
-    outcome = recording.boundaries[-1].shown.outcome
-    totals["blocked" if isinstance(outcome, str) else type(outcome).__name__.lower()] += 1
+    outcome = recording.outcome
+    totals[
+        "blocked" if isinstance(outcome, str) else "open" if outcome is None else type(outcome).__name__.lower()
+    ] += 1
+    totals["requeued"] += sum(boundary.shown is None for boundary in recording.boundaries)
     totals["commits"] += len(recording.boundaries)
     totals["operations"] += sum(entry.event == 0 for entry in recording.history)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from perdure.core.instance import Instance
+from perdure.core.issuing import NO_SEQ
 from perdure.core.operation import Operation
 from perdure.core.settle import Standing, settle
 from perdure.core.turn import Arrival, StepDone, Turn
@@ -101,6 +102,7 @@ class World:
     children: dict[str, Child] = field(default_factory=dict)
     number: int = 0
     cancelled: bool = False
+    ended: bool = False
     past: list[Arrival] = field(default_factory=list)
 
     # -- the store ----------------------------------------------------------------------------------------------------
@@ -125,18 +127,31 @@ class World:
             elif awaited:
                 self._join(born.run.id)
         for join in commit.joins:
-            self._join(join.child_id)
+            self._join(join.child_id, again=join.again)
         for id in commit.cancels:
-            child = self.children[id]
-            if child.end is None:
+            child = self.children.get(id)  # one that could not start is not there
+            if child is not None and child.end is None:
                 self._end(id, encode_failure(cancelled_failure()), failed=True)
+        if is_over(commit):
+            self.ended = True
+            for seq in list(self.waits):
+                self._unwait(seq)
 
-    def _join(self, id: str) -> None:
+    def requeue(self) -> None:
+        """Revive the run, and perhaps the children it failed by."""
+        self.ended = False
+        self.untold = []  # what is unread comes with the claim
+        self.history.append(Entry(Event.REQUEUED, NO_SEQ, None, "", None, self.now))
+        for child in self.children.values():
+            if child.end is not None and child.end[1] and self.rng.random() < 0.7:
+                child.end = None
+
+    def _join(self, id: str, *, again: bool = False) -> None:
         child = self.children.get(id)
         if child is None:
             missing = encode_failure(capture(FatalError("no such child", "child_start_failed")))
             self._put(MessageKind.CHILD, id, None, missing, failed=True)
-        elif child.end is None:
+        elif child.end is None or (again and child.end[1]):
             child.awaited = True
         else:
             self._put(MessageKind.CHILD, id, None, child.end[0], failed=child.end[1])
@@ -163,13 +178,15 @@ class World:
         """Give a token's oldest message to its oldest wait."""
         line = self.kept.get(token)
         waiting = [seq for seq, waited in self.waits.items() if waited == token and seq not in self.served.values()]
-        if line and waiting:
+        if line and waiting and not self.ended:
             self.served[self.number + 1] = min(waiting)
             self._put(MessageKind.SIGNAL, "c", token, line.popleft())
 
     def _put(
         self, kind: MessageKind, name: str, token: str | None, payload: bytes | None, *, failed: bool = False
     ) -> None:
+        if self.ended:
+            return  # it comes too late
         self.number += 1
         message = Message(self.number, kind, name, token, payload, failed, self.now)
         self.unread[self.number] = message
