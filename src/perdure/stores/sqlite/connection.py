@@ -14,7 +14,6 @@ from threading import Event
 from typing import Final
 
 from perdure.model.errors import StoreMismatch, StoreUnavailable, UsageError
-from perdure.stores.sqlite import opened
 
 #: `UPDATE ... FROM` came with 3.33.
 OLDEST_SQLITE: Final = (3, 33, 0)
@@ -122,7 +121,7 @@ def connect(path: str, synchronous: str) -> sqlite3.Connection:
     """A connection in autocommit mode, to be used by one thread at a time. Raises `StoreUnavailable`."""
     connection: sqlite3.Connection | None = None
     try:
-        connection = opened.connect(
+        connection = sqlite3.connect(
             path, timeout=0.0, isolation_level=None, cached_statements=_CACHED_STATEMENTS, check_same_thread=False
         )
         # The first one reads the schema, which another process may have locked.

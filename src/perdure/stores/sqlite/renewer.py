@@ -28,11 +28,11 @@ class SqliteRenewer:
         self._connection: sqlite3.Connection | None = None
 
     def renew(self, owner: str, lease: int, held: Sequence[Held]) -> Sequence[Renewal]:
-        if not held:
-            return ()
-        return self._transact(lambda tx: claims.renew(tx, owner, lease, held))
+        self._check()
+        return self._transact(lambda tx: claims.renew(tx, owner, lease, held)) if held else ()
 
     def release(self, owner: str, held: Sequence[Held]) -> None:
+        self._check()
         if held:
             self._transact(lambda tx: claims.release(tx, owner, held))
 
@@ -43,7 +43,6 @@ class SqliteRenewer:
             self._connection = None
 
     def _transact(self, action: Callable[[Transaction], T]) -> T:
-        self._check()
         if self._connection is None:
             self._connection = connections.connect(self._place.path, self._place.synchronous)
         connection = self._connection

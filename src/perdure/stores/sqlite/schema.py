@@ -1,8 +1,11 @@
 """Bringing a file's schema up to date, and refusing files that are not ours.
 
-A file that cannot be ours is recognised by its first 100 bytes, before SQLite may touch it (opening would recover a foreign
-journal). Our mark, the `application_id`, is written with the first migration while the file still is in rollback-journal
-mode; so it stands in the file itself from the first moment on, never only in a write-ahead log.
+A file that cannot be ours is recognised by its header, before SQLite may touch it (opening would recover a foreign journal).
+Our mark, the `application_id`, is written with the first migration while the file still is in rollback-journal mode; so it
+stands in the file itself from the first moment on, never only in a write-ahead log.
+
+The header is read through SQLite, never with `open`: closing any handle of a file drops all locks that the process holds on
+it, those of other connections too. SQLite knows of them and waits with closing.
 """
 
 from __future__ import annotations
@@ -10,44 +13,50 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Final
+from urllib.parse import quote
 
 from perdure.model.errors import StoreMismatch, StoreUnavailable
 from perdure.stores.sqlite.connection import begin, connect, patiently, rollback, unavailable
 from perdure.stores.sqlite.migrations import MIGRATIONS, Migration
-from perdure.stores.sqlite.opened import if_unused
 
 #: "Prdr" in ASCII.
 APPLICATION_ID: Final = 0x50726472
-
-_MAGIC: Final = b"SQLite format 3\x00"
 
 
 def check_file(path: str, *, migrate: bool = True) -> None:
     """Raises `StoreMismatch` if there is a file at `path` that is not one of our stores, or a newer one.
 
-    Without `migrate` also if there is none. Touches nothing. A file that this process is connected to was looked at before.
+    Without `migrate` also if there is none. Touches nothing.
     """
-    if_unused(path, lambda: _look(path, migrate))
-
-
-def _look(path: str, migrate: bool) -> None:
     try:
-        with open(path, "rb") as file:
-            head = file.read(100)
+        size = os.path.getsize(path)
     except FileNotFoundError:
         if not migrate:
             raise _lacking(path, MIGRATIONS) from None
         return
     except OSError as error:
-        raise StoreUnavailable(
-            f"the store {path} cannot be opened: {error}; check the path and its permissions"
-        ) from error
-    if not head:
-        return
-    if len(head) < 100 or not head.startswith(_MAGIC):
+        raise unavailable(path, error) from error
+    if size:
+        _check_header(path, size)
+
+
+def _check_header(path: str, size: int) -> None:
+    try:
+        # Immutable: no locks, no log, no journal.
+        with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro&immutable=1", uri=True)) as connection:
+            application = connection.execute("PRAGMA application_id").fetchone()[0]
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+    except sqlite3.Error as error:
+        foreign = getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_NOTADB
+    else:
+        foreign = size == 1  # SQLite takes a single byte for an empty file.
+        if not foreign:
+            _check_marks(path, application, version)
+    # Any other error may come from reading without locks while somebody writes: the real opening will tell.
+    if foreign:
         raise StoreMismatch(f"{path} is not a SQLite database; give the path of a Perdure store or of a file to create")
-    _check_marks(path, int.from_bytes(head[68:72], "big"), int.from_bytes(head[60:64], "big"))
 
 
 def _check_marks(path: str, application: int, version: int) -> None:

@@ -39,3 +39,7 @@ class Turnstile:
                 self._waiting -= 1
                 if not self._waiting:
                     self._clear.set()
+
+    def urgent_waiting(self) -> bool:
+        """Whether somebody urgent is inside or waits to be."""
+        return not self._clear.is_set()
