@@ -336,16 +336,14 @@ class Instance(Issuing):
         turn = self._turn
         main = self._main
         assert main is not None
+        if not self.pending and not self._over():
+            self._fault = DeadlockError(
+                f"{self.describe()} waits for something inside itself that can never happen; it is blocked"
+            )
         if self._fault is not None:
             turn.outcome = Blocked(self._fault)
         elif self._over():
             self._end(turn, main)
-        elif not self.pending:
-            turn.outcome = Blocked(
-                DeadlockError(
-                    f"{self.describe()} waits for something inside itself that can never happen; it is blocked"
-                )
-            )
         del self._turn  # a parked run keeps nothing of it in memory; the next turn brings its own
         return turn
 
