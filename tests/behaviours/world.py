@@ -8,12 +8,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from perdure import Lifecycle
+from perdure import Lifecycle, StoreUnavailable
 from perdure.core.instance import Instance
 from perdure.engine.cache import Cache
 from perdure.model.commit import TurnCommit
 from perdure.model.run import Status
-from perdure.ports.store import Store
+from perdure.ports.store import Held, Renewal, Renewer, Store
 from perdure.stores.memory import MemoryStore
 from perdure.testing import ManualClock, TestApp
 
@@ -42,6 +42,12 @@ class World:
     def client(self, *definitions: Any, **options: Any) -> TestApp:
         """A process that only talks to the store: what it starts, it leaves to others."""
         return self.app(*definitions, consume=False, **options)
+
+    def doomed(self, *definitions: Any, **options: Any) -> TestApp:
+        """A process that will be killed: when it is left, its steps die, and it gives nothing back."""
+        gate = self.gate()
+        gate.mute("release")
+        return self.app(*definitions, store=gate, drain=0.001, **options)
 
     def gate(self) -> Gate:
         """Another process's store, for `app(store=...)`, that can be stopped, or made to fail, at a verb."""
@@ -98,8 +104,18 @@ class Gate:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._hooks: list[tuple[str, str, Condition, Callable[[], Any]]] = []
+        self._muted: set[str] = set()
         #: How often each verb was called.
         self.calls: dict[str, int] = {}
+        #: True: its leases cannot be renewed.
+        self.frozen = False
+
+    def mute(self, verb: str) -> None:
+        """From now on the verb does nothing at all."""
+        self._muted.add(verb)
+
+    def renewer(self) -> Renewer:
+        return Freezer(self, self._store.renewer())
 
     def stop(self, when: str, verb: str, condition: Condition = always) -> Stop:
         """Have the next call of `verb` that fits wait; `when`: "before" or "after" it is done."""
@@ -133,12 +149,33 @@ class Gate:
 
         async def call(*arguments: Any, **keywords: Any) -> Any:
             self.calls[verb] = self.calls.get(verb, 0) + 1
+            if verb in self._muted:
+                return None
             await self._pass("before", verb, arguments)
             result = await inner(*arguments, **keywords)
             await self._pass("after", verb, arguments)
             return result
 
         return call
+
+
+class Freezer:
+    """The renewer of a gate."""
+
+    def __init__(self, gate: Gate, renewer: Renewer) -> None:
+        self._gate = gate
+        self._renewer = renewer
+
+    def renew(self, owner: str, lease: int, held: Sequence[Held]) -> Sequence[Renewal]:
+        if self._gate.frozen:
+            raise StoreUnavailable("frozen")
+        return self._renewer.renew(owner, lease, held)
+
+    def release(self, owner: str, held: Sequence[Held]) -> None:
+        self._renewer.release(owner, held)
+
+    def close(self) -> None:
+        self._renewer.close()
 
 
 def parks(batch: Sequence[Any]) -> bool:

@@ -47,10 +47,11 @@ class Engine:
         self.executor = Executor(store, clock, registry, self.committer, settings, owner, chance)
         self.watcher = Watcher(store, clock, self.executor.endings, settings)
         loading = Loading(store, registry, self.executor, settings)
-        self.claimer = Claimer(store, clock, registry, self.executor, loading, settings)
-        self.auditor = Auditor(store, clock, settings, self.claimer.kick)
         watchdog = Watchdog(settings, monotonic, self.executor.holdings)
-        self._threads = (watchdog, Renewal(store, self.executor, watchdog, settings))
+        renewal = Renewal(store, self.executor, watchdog, settings)
+        self.claimer = Claimer(store, clock, registry, self.executor, loading, settings, renewal.fresh)
+        self.auditor = Auditor(store, clock, settings, self.claimer.kick)
+        self._threads = (watchdog, renewal)
 
     async def start(self) -> None:
         """Begin to work. The store is open."""

@@ -63,14 +63,17 @@ class TestApp(Perdure):
     async def settle(self, *, steps: bool = True) -> None:
         """Wait until nothing more can happen at this time: every run has ended or waits for a message or for the clock.
 
-        With `steps` False, steps in flight are left to themselves: for tests that hold one at a barrier. Raises
-        `TimeoutError` naming the steps that did not end.
+        With `steps` False, steps in flight that wait for something of their own (or run in threads) are left to themselves:
+        for tests that hold one at a barrier. Raises `TimeoutError` naming the steps that did not end.
         """
         engine = self.engine
         engine.claimer.kick()  # so that what other apps put into the store is seen
         try:
             async with asyncio.timeout(self._patience):
                 await engine.rest(steps=steps)
+                while _ready():
+                    await asyncio.sleep(0)
+                    await engine.rest(steps=steps)
         except TimeoutError:
             running = ", ".join(self._in_flight()) or "no step"
             raise TimeoutError(
@@ -95,6 +98,11 @@ class TestApp(Perdure):
             for seq, operation in held.instance.steps.items()
             if seq in held.tasks
         ]
+
+
+def _ready() -> bool:
+    """True if a task or callback of this loop can go on right now. (Of a loop that does not tell: no.)"""
+    return bool(getattr(asyncio.get_running_loop(), "_ready", ()))
 
 
 __all__ = ["TestApp"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 
 from perdure.authoring.registry import Registry
 from perdure.engine.executor import Executor
@@ -27,7 +28,14 @@ class Claimer:
     """Event loop only."""
 
     def __init__(
-        self, store: Store, clock: Clock, registry: Registry, executor: Executor, loading: Loading, settings: Settings
+        self,
+        store: Store,
+        clock: Clock,
+        registry: Registry,
+        executor: Executor,
+        loading: Loading,
+        settings: Settings,
+        renewed: Callable[[], Awaitable[bool]],
     ) -> None:
         self._store = store
         self._clock = clock
@@ -35,6 +43,7 @@ class Claimer:
         self._executor = executor
         self._loading = loading
         self._settings = settings
+        self._renewed = renewed
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._alarm: Alarm | None = None
@@ -118,6 +127,8 @@ class Claimer:
                 return
             request = self.request(limit)
             if not request.serves:
+                return
+            if not await self._renewed():
                 return
             claimed = await self._store.claim(request)
             self.backlog = len(claimed) == limit

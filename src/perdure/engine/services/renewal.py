@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Callable
 
 from perdure.engine.executor import Executor
 from perdure.engine.services.watchdog import Watchdog
@@ -20,56 +21,96 @@ log = logging.getLogger("perdure.engine")
 
 
 class Renewal:
-    """`start` and `stop` on the event loop; the work is done in a thread."""
+    """`start`, `fresh` and `stop` on the event loop; the work is done in a thread."""
 
     def __init__(self, store: Store, executor: Executor, watchdog: Watchdog, settings: Settings) -> None:
         self._store = store
         self._executor = executor
         self._watchdog = watchdog
-        self._settings = settings
-        self._stop = threading.Event()
+        self._lease = settings.lease
+        self._wake = threading.Event()
+        self._stopping = False
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        #: When the last renewal that succeeded began.
+        self._renewed = 0
+        #: Who waits for the next one.
+        self._asked: list[asyncio.Future[None]] = []
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._renewed = self._store.now()
         renewer = self._store.renewer()
         self._thread = threading.Thread(target=self._run, args=(renewer,), name="perdure-renewal", daemon=True)
         self._thread.start()
 
+    async def fresh(self) -> bool:
+        """See that none of our leases has run out behind our back (the machine slept, the store was away): else we would
+        claim, and run twice, what we still hold. At once if they were renewed lately; False if they cannot be now."""
+        if not len(self._executor.holdings) or self._fresh():
+            return True
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._asked.append(future)
+        self._wake.set()
+        await future
+        return self._fresh()
+
+    def _fresh(self) -> bool:
+        return self._store.now() - self._renewed <= self._lease // 2
+
     async def stop(self) -> None:
         """Renew no more. Call after the last turn is in."""
-        self._stop.set()
+        self._stopping = True
+        self._wake.set()
         if self._thread is not None:
             await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
 
     def _run(self, renewer: Renewer) -> None:
-        interval = self._settings.lease / 3 / 1_000_000
+        interval = self._lease / 3 / 1_000_000
         released = False
         try:
-            while not self._stop.wait(interval):
-                if not self._watchdog.dead():
-                    released = False
-                    self._renew(renewer)
-                elif not released:
-                    released = self._give_back(renewer)
+            while True:
+                self._wake.wait(interval)
+                self._wake.clear()
+                if self._stopping:
+                    return
+                try:
+                    if not self._watchdog.dead():
+                        released = False
+                        self._renew(renewer)
+                    elif not released:
+                        released = self._give_back(renewer)
+                except Exception:
+                    # Without this thread every lease of this process would run out.
+                    log.exception("perdure: renewing leases failed, trying again; this is a fault in Perdure")
+                self._tell(self._answer)
         finally:
             renewer.close()
 
-    def _renew(self, renewer: Renewer) -> None:
-        claims = self._executor.holdings.claims()
-        if not claims:
-            return
-        try:
-            renewals = renewer.renew(self._executor.owner, self._settings.lease, claims)
-        except StoreError as error:
-            log.warning("perdure: cannot renew %d leases, trying again: %s", len(claims), error)
-            return
+    def _tell(self, call: Callable[..., None], *arguments: object) -> None:
         assert self._loop is not None
         try:
-            self._loop.call_soon_threadsafe(self._executor.nudges.renewed, renewals)
+            self._loop.call_soon_threadsafe(call, *arguments)
         except RuntimeError:
-            self._stop.set()  # the loop is closed
+            self._stopping = True  # the loop is closed
+
+    def _answer(self) -> None:
+        asked, self._asked = self._asked, []
+        for future in asked:
+            if not future.done():
+                future.set_result(None)
+
+    def _renew(self, renewer: Renewer) -> None:
+        now = self._store.now()
+        claims = self._executor.holdings.claims()
+        if claims:
+            try:
+                renewals = renewer.renew(self._executor.owner, self._lease, claims)
+            except StoreError as error:
+                log.warning("perdure: cannot renew %d leases, trying again: %s", len(claims), error)
+                return
+            self._tell(self._executor.nudges.renewed, renewals)
+        self._renewed = now
 
     def _give_back(self, renewer: Renewer) -> bool:
         blocking = self._watchdog.blocking
