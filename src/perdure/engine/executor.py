@@ -88,6 +88,7 @@ class Executor:
             registry,
             self.attempts,
             store.now,
+            clock,
             max_steps=settings.max_steps,
             max_threads=settings.max_threads,
         )
