@@ -47,6 +47,9 @@ def render(receipt: Receipt, *, wide: bool = False) -> bytes:
     return b""
 
 
+def show(*anything: object) -> None: ...
+
+
 @workflow
 async def ship(ctx: Context, order: Order) -> Shipment:
     return Shipment(str(order.id))
@@ -65,6 +68,10 @@ async def checkout(ctx: Context, order: Order) -> str:
     assert_type(await ctx.step(charge, order), Receipt)
     assert_type(await ctx.step(step_ref("payments:charge", type=Receipt), order), Receipt)
     assert_type(await ctx.step("payments:charge", order), Any)
+    # Where any object will do, a checker asks for a step that gives an `object`.
+    show(await ctx.step(render, receipt), f"{await ctx.step(charge, order)}", str(await ctx.step(render, receipt)))
+    show(await ctx.step(step_ref("payments:charge", type=Receipt), order), await charge(order), await ship.run(order))
+    show(await ctx.child(ship, order), f"{await ctx.all(ship, [order])}", await ctx.child(invoice, order, "x"))
     async with asyncio.timeout(7 * 86400):
         approval = await ctx.wait_for_signal("approve", type=Approval)
     assert_type(approval, Approval)

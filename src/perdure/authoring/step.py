@@ -22,10 +22,12 @@ from perdure.model.policy import RetryPolicy
 
 P = ParamSpec("P")
 R = TypeVar("R")
+# Covariant: what gives an int gives an object, and that is what a checker asks for inside `print(...)` or an f-string.
+R_co = TypeVar("R_co", covariant=True)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class StepDefinition(Generic[P, R]):
+class StepDefinition(Generic[P, R_co]):
     """A function that is a step. Data only: it belongs to no app and is known to none until it is registered."""
 
     name: str
@@ -60,7 +62,7 @@ class StepDefinition(Generic[P, R]):
         """The same step with these retry options in place of its own, one by one."""
         return replace(self, policy=with_options(self.policy, options, f"{self}.using"))
 
-    def issue(self, instance: Instance, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Coroutine[Any, Any, R]:
+    def issue(self, instance: Instance, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Coroutine[Any, Any, R_co]:
         """Ask the run for this step, now. What comes back is a future of its loop."""
         signature = self.signature
         return issue(instance, self.name, lambda: signature.bind(args, kwargs), self.policy, signature.decode_result)
@@ -72,12 +74,12 @@ class StepDefinition(Generic[P, R]):
         return f"<{self} of {self.function.location}>"
 
 
-class AsyncStep(StepDefinition[P, R]):
+class AsyncStep(StepDefinition[P, R_co]):
     """A step made of an async function."""
 
     if TYPE_CHECKING:
         # Type checkers know best what asyncio's functions make of several coroutines if those come from async functions.
-        async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+        async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
     else:
 
@@ -89,17 +91,17 @@ class AsyncStep(StepDefinition[P, R]):
             return self.issue(instance, args, kwargs)
 
 
-class SyncStep(StepDefinition[P, R]):
+class SyncStep(StepDefinition[P, R_co]):
     """A step made of a plain function: runs in a thread."""
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """A plain call of the function. In a workflow: `ForbiddenInWorkflow`, since it could not be awaited."""
         instance = current()
         if instance is not None:
             raise ForbiddenInWorkflow(
                 f"{instance.describe()} called the sync {self} directly; write `await ctx.step({self.function.spelled}, ...)`"
             )
-        result: R = self.function.call(*args, **kwargs)
+        result: R_co = self.function.call(*args, **kwargs)
         return result
 
 

@@ -16,10 +16,11 @@ from perdure.model.policy import RetryPolicy
 from perdure.model.values import check_hint, decode, encode
 
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)  # As in `step`.
 
 
 @dataclass(frozen=True, eq=False)
-class StepRef(Generic[R]):
+class StepRef(Generic[R_co]):
     """A step known by its name, and by the type of its result."""
 
     name: str
@@ -32,7 +33,7 @@ class StepRef(Generic[R]):
 
     if TYPE_CHECKING:
         # As in `AsyncStep`.
-        async def __call__(self, *input: Any, **fields: Any) -> R: ...
+        async def __call__(self, *input: Any, **fields: Any) -> R_co: ...
 
     else:
 
@@ -48,7 +49,7 @@ class StepRef(Generic[R]):
                 )
             return self.issue(instance, input, fields)
 
-    def issue(self, instance: Instance, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Coroutine[Any, Any, R]:
+    def issue(self, instance: Instance, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Coroutine[Any, Any, R_co]:
         """As `StepDefinition.issue`."""
         return issue(instance, self.name, lambda: self.bind(args, kwargs), self.policy, self.decode_result)
 
@@ -62,9 +63,9 @@ class StepRef(Generic[R]):
         value = args[0] if args else dict(kwargs) if kwargs else None
         return encode(value, what=f"the input of {self}")
 
-    def decode_result(self, data: bytes) -> R:
+    def decode_result(self, data: bytes) -> R_co:
         """The step's result, restored. Raises `InvalidValue`."""
-        restored: R = decode(data, self.result, what=f"the result of {self}")
+        restored: R_co = decode(data, self.result, what=f"the result of {self}")
         return restored
 
     def __str__(self) -> str:
