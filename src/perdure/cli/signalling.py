@@ -18,7 +18,7 @@ from perdure.model.errors import UsageError
 _FORM = "write `perdure signal RUN NAME [PAYLOAD]` or `perdure signal --token TOKEN [PAYLOAD]`"
 
 
-@click.command()
+@click.command(short_help="Send a signal to a run, or to whoever waits for a token.")
 @click.argument("words", metavar="[RUN NAME] [PAYLOAD]", nargs=-1)
 @click.option("--token", help="Send to whoever waits for this token; without RUN and NAME.")
 @click.option("--id", help="Of the signal: the same one is delivered once.")

@@ -27,7 +27,7 @@ from perdure.cli.output import Output, output
 from perdure.cli.text import styled
 
 
-@click.command()
+@click.command(short_help="Kill a worker part way, finish all the same, and prove it.")
 @click.option(
     "--dir",
     "folder",

@@ -64,7 +64,7 @@ def _page(title: str, packages: Mapping[str, Sequence[FileFacts]], facts: Sequen
         f"<header><h1>{escape(title)}</h1><p>Every file is one durable step, every package a workflow of its own.</p>",
         _tiles(totals),
         "</header><section><h2>Lines by package</h2>",
-        bars("Lines by package", chart, "lines"),
+        f'<div class="wide">{bars("Lines by package", chart, "lines")}</div>',
         "</section><section><h2>Longest functions</h2>",
         _longest(facts),
         "</section><section><h2>Packages</h2>",
@@ -154,14 +154,14 @@ dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.5rem, 1fr))
 dl div { padding: .8rem 1rem }
 dd { margin: 0; font-size: 1.4rem; font-weight: 600; font-variant-numeric: tabular-nums; letter-spacing: -.01em }
 dt { color: var(--soft); font-size: .85rem }
-svg { display: block; width: 100%; height: auto; font-size: 13px }
+svg { display: block; width: 100%; min-width: 34rem; height: auto; font-size: 13px }
 svg .bar { fill: var(--bar) }
 svg .axis { stroke: var(--line) }
 svg text { fill: var(--ink); dominant-baseline: central }
 svg .name { text-anchor: end }
 svg .value { fill: var(--soft); font-variant-numeric: tabular-nums }
 .wide { overflow-x: auto }
-table { border-collapse: collapse; width: 100%; font-size: .9rem }
+table { border-collapse: collapse; width: 100%; min-width: 34rem; font-size: .9rem }
 th { text-align: left; font-weight: 500; color: var(--soft) }
 th, td { padding: .3rem 1rem .3rem 0; border-bottom: 1px solid var(--line); overflow-wrap: anywhere }
 tr:last-child td { border-bottom: 0 }
