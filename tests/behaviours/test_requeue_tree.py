@@ -100,3 +100,13 @@ async def test_a_requeued_run_hears_its_token_again(world: World) -> None:
         await app.settle()
         await app.signal(payload="hello", token="T")
         assert await run.result() == "hello"
+
+
+async def test_retry_04_a_requeue_of_a_run_that_did_not_fail_says_how_it_stands(world: World) -> None:
+    mend()
+    async with world.app(child, fragile) as app:
+        run = await app.start(child, 1)
+        assert await run.result() == 1
+        before = await run.info()
+        assert await run.requeue() is Status.COMPLETED
+        assert await run.info() == before

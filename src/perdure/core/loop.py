@@ -311,11 +311,11 @@ def new_loop(host: Host, seed: int, handles: int | None = None) -> WorkflowLoop:
 
 
 def _keep_current_task(loop: asyncio.AbstractEventLoop, task: Any) -> Any:
-    """Python 3.11 keeps current tasks by loop: those of the host and of ours do not meet."""
+    """Before Python 3.14 current tasks are kept by loop: those of the host and of ours do not meet."""
 
 
-_swap_current_task: Callable[[asyncio.AbstractEventLoop, Any], Any] = getattr(
-    tasks, "_swap_current_task", _keep_current_task
+_swap_current_task: Callable[[asyncio.AbstractEventLoop, Any], Any] = (
+    getattr(tasks, "_swap_current_task", _keep_current_task) if sys.version_info >= (3, 14) else _keep_current_task
 )
 
 

@@ -117,7 +117,7 @@ class RunHandle(Generic[R]):
     async def requeue(self) -> Status:
         """Revive a failed or dead run: what failed last is tried afresh. Any other run is left as it is."""
         answer = await self._engine.committer.ask(Requeue(self.id))
-        if isinstance(answer, Changed):
+        if isinstance(answer, Changed) and answer.runs:
             for run in answer.runs:
                 self._engine.executor.endings.touched(run.key)
             self._engine.claimer.kick()
