@@ -1,0 +1,186 @@
+"""The examples run as their first lines say, each command as a process of its own. One of them is killed in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from perdure import Perdure, Status
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+class Program:
+    """A process of an example that is running."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def line(self, part: str) -> str:
+        """The next line that it writes with `part` in it. Fails with what came instead if there is none."""
+        lines: list[str] = []
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            lines.append(line.decode().rstrip())
+            if part in lines[-1]:
+                return lines[-1]
+        raise AssertionError(f"{part!r} never came, only {lines}")
+
+    async def end(self) -> list[str]:
+        """Wait until it ends well; what it still wrote."""
+        out, _ = await self._process.communicate()
+        assert self._process.returncode == 0, out.decode()
+        return out.decode().splitlines()
+
+    async def kill(self, how: signal.Signals) -> int:
+        """Send it a signal and wait for its end; its exit status."""
+        self._process.send_signal(how)
+        await self._process.communicate()
+        assert self._process.returncode is not None
+        return self._process.returncode
+
+
+@asynccontextmanager
+async def running(folder: Path, example: str, *arguments: object) -> AsyncIterator[Program]:
+    """`python -W error examples/<example>.py <arguments>` in `folder`. It does not outlive the block."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-W",
+        "error",
+        str(EXAMPLES / f"{example}.py"),
+        *map(str, arguments),
+        cwd=folder,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        yield Program(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+async def run(folder: Path, example: str, *arguments: object) -> list[str]:
+    """What the example writes until it ends."""
+    async with running(folder, example, *arguments) as program:
+        return await program.end()
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_every_example_is_tested(path: Path) -> None:
+    assert f'"{path.stem}"' in Path(__file__).read_text(encoding="utf-8")
+
+
+# ---------------------------------------------------------------- checkout
+
+
+async def test_an_order_is_approved_from_another_process_and_shipped(tmp_path: Path) -> None:
+    assert await run(tmp_path, "checkout", "place", 42, 950) == ["checkout:42 is pending"]
+    async with running(tmp_path, "checkout", "serve") as serve:
+        await serve.line("charged 950 for order 42")
+        await serve.line("checkout:42: run.suspended")
+        assert await run(tmp_path, "checkout", "show", 42) == [
+            "checkout:42 is suspended; paid; waits for approval",
+        ]
+        await run(tmp_path, "checkout", "approve", 42, "ada")
+        await serve.line("printed the label of order 42")
+        await serve.line("checkout:42: run.completed")
+        assert await run(tmp_path, "checkout", "show", 42) == ["checkout:42 is completed; approved by ada"]
+        assert await serve.kill(signal.SIGTERM) == 0
+
+
+async def test_an_order_waits_while_nobody_serves_it(tmp_path: Path) -> None:
+    await run(tmp_path, "checkout", "place", 7, 10)
+    async with running(tmp_path, "checkout", "serve") as serve:
+        await serve.line("checkout:7: run.suspended")
+        await serve.kill(signal.SIGKILL)
+    await run(tmp_path, "checkout", "approve", 7, "ada")
+    async with running(tmp_path, "checkout", "serve") as serve:
+        # Not charged again: the first line about it is of the step after the approval.
+        assert await serve.line("order 7") == "printed the label of order 7"
+        await serve.line("checkout:7: run.completed")
+
+
+async def test_an_order_that_is_not_there_is_named(tmp_path: Path) -> None:
+    async with running(tmp_path, "checkout", "approve", 1, "ada") as program:
+        assert await program.line("run_not_found") == (
+            "run_not_found: there is no run 'checkout:1' to send 'approve' to"
+        )
+
+
+# ---------------------------------------------------------------- pipeline
+
+
+def sales(folder: Path, **amounts: str) -> None:
+    folder.mkdir(exist_ok=True)
+    for region, lines in amounts.items():
+        (folder / f"{region}.csv").write_text("amount\n" + lines.replace(" ", "\n") + "\n")
+
+
+async def test_a_pipeline_reports_what_it_could_read_and_names_the_rest(tmp_path: Path) -> None:
+    sales(tmp_path / "sales", north="10.50 20", south="3", spoilt="10 many")
+    lines = await run(tmp_path, "pipeline", "sales")
+    report = tmp_path / "sales" / "report.md"
+    assert lines[-1] == f"2 regions, 1 failures: {report}"
+    assert report.read_text().splitlines()[4:] == [
+        "| north | 2 | 30.50 |",
+        "| south | 1 | 3 |",
+        "",
+        "spoilt.csv: spoilt.csv is no table of sales: InvalidOperation",
+    ]
+    again = await run(tmp_path, "pipeline", "sales")
+    assert again == lines[-1:], "the run of that name was there: nothing was done again"
+
+
+async def test_a_pipeline_that_is_killed_goes_on_with_what_was_left(tmp_path: Path) -> None:
+    folder = tmp_path / "sales"
+    sales(folder, east="1", north="2", west="4")
+    os.mkfifo(folder / "south.csv")  # Reading it takes until somebody writes into it: nobody does.
+    async with running(tmp_path, "pipeline", "sales") as first:
+        await first.line("reading south.csv")
+        await all_done_but_one(tmp_path / "pipeline.db", "sales:first")
+        assert await first.kill(signal.SIGKILL) == -signal.SIGKILL
+    (folder / "south.csv").unlink()
+    sales(folder, south="3")
+    lines = await run(tmp_path, "pipeline", "sales")
+    assert lines == ["reading south.csv", f"4 regions, 0 failures: {folder / 'report.md'}"]
+
+
+async def all_done_but_one(path: Path, run_id: str) -> None:
+    """Wait until the children for all files but one have ended, as another process sees it."""
+    async with Perdure(f"sqlite:///{path}").client() as client:
+        history = await client.get_run(run_id).steps()
+        children = [one.name for one in history if one.op == "child"]
+        ends = [asyncio.ensure_future(client.get_run(child).result()) for child in children]
+        for end in islice(asyncio.as_completed(ends), len(ends) - 1):
+            await end
+        unfinished = [child for child, end in zip(children, ends, strict=True) if not end.done()]
+        assert len(unfinished) == 1
+        assert await client.get_run(unfinished[0]).status() is Status.RUNNING
+        for end in ends:
+            end.cancel()
+
+
+# ---------------------------------------------------------------- subscription
+
+
+async def test_a_subscription_outlives_its_process_hears_changes_and_goes_on_year_after_year(tmp_path: Path) -> None:
+    async with running(tmp_path, "subscription", "serve", "ada", 0.02) as serve:
+        assert await serve.line("charged") == "subscription:ada: charged ada 5"
+        await serve.line("subscription:ada~1: charged ada 5")
+        assert await serve.kill(signal.SIGTERM) == 0
+    assert await run(tmp_path, "subscription", "change", "ada", "pro") == []
+    async with running(tmp_path, "subscription", "serve", "ada", 0.02) as serve:
+        await serve.line("charged ada 12")
+        await run(tmp_path, "subscription", "change", "ada", "none")
+        await serve.line("ada left, having paid")
+        assert await serve.end() == []
