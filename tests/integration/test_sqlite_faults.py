@@ -8,8 +8,10 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import pytest
 
@@ -128,6 +130,36 @@ def test_a_full_disk_takes_nothing_and_loses_nothing(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FULL_DISK, str(tmp_path / "s.db")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+class Failing(sqlite3.Connection):
+    """Fails at statements that begin so, as a disk with bad blocks does."""
+
+    at: tuple[str, ...] = ()
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        if sql.startswith(self.at):
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+            raise error
+        return super().execute(sql, parameters)
+
+
+@pytest.mark.parametrize("at", [("COMMIT",), ("COMMIT", "ROLLBACK"), ("INSERT INTO history",), ("BEGIN",)])
+async def test_a_failing_disk_takes_nothing_of_a_transaction(
+    at: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All who share the transaction are told, and the next one finds a connection that works."""
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Failing))
+    async with opened(tmp_path / "s.db") as store:
+        runs = await hold(store, "a", "b")
+        monkeypatch.setattr(Failing, "at", at)
+        turns = [turn(run, entries=(scheduled(0),)) for run in runs]
+        failed = await asyncio.gather(*(store.write([each]) for each in turns), return_exceptions=True)
+        assert all(isinstance(each, StoreUnavailable) and "disk I/O error" in str(each) for each in failed)
+        monkeypatch.setattr(Failing, "at", ())
+        assert await store.history([run.incarnation for run in runs]) == {run.incarnation: [] for run in runs}
+        assert await store.write(turns) == [Applied(run.key) for run in runs]
 
 
 async def test_f82_a_locked_file_is_waited_for(tmp_path: Path) -> None:

@@ -50,17 +50,16 @@ _TAKEN: Final = SELECT_RUNS + " runs WHERE incarnation IN (@rows)"
 _INBOXES: Final = (
     SELECT_MESSAGES + " (SELECT * FROM messages WHERE incarnation IN (@rows) ORDER BY incarnation, number)"
 )
-# `owner` is set to itself so that its number is taken before those of the rows.
 _RENEW: Final = f"""
-    UPDATE runs SET wake_at = ?1, owner = ?2 FROM (VALUES @rows) AS v
-    WHERE runs.incarnation = v.column1 AND runs.epoch = v.column2 AND runs.owner = ?2 AND runs.status = {RUNNING}
+    UPDATE runs SET wake_at = ? FROM (VALUES @rows) AS v
+    WHERE runs.incarnation = v.column2 AND runs.epoch = v.column3 AND runs.owner = v.column1 AND runs.status = {RUNNING}
 """
 _HOLDERS: Final = """
     SELECT json_group_array(json_array(incarnation, epoch, owner, inbox)) FROM runs
     WHERE incarnation IN (@rows) AND status = 1
 """
 _RELEASE: Final = f"""
-    UPDATE runs SET status = 0, wake_at = ?1, updated_at = ?1, owner = NULL, epoch = epoch + 1 FROM (VALUES @rows) AS v
+    UPDATE runs SET status = 0, wake_at = ?, updated_at = ?, owner = NULL, epoch = epoch + 1 FROM (VALUES @rows) AS v
     WHERE runs.incarnation = v.column2 AND runs.epoch = v.column3 AND runs.owner = v.column1 AND runs.status = {RUNNING}
 """
 
@@ -154,9 +153,9 @@ def _messages(tx: Transaction, incarnations: Sequence[int]) -> Mapping[int, list
 def renew(tx: Transaction, owner: str, lease: int, held: Sequence[Held]) -> list[Renewal]:
     """Push on the leases that are still held at their epoch; an answer for each, in order."""
     holders: dict[int, tuple[int, str, int]] = {}
-    for part in parts([(each.incarnation, each.epoch) for each in held]):
-        execute_sized(tx.connection, _RENEW, 2, part, tx.now + lease, owner)
-        found = execute_sized(tx.connection, _HOLDERS, 1, [row[:1] for row in part]).fetchone()[0]
+    for part in parts([(owner, each.incarnation, each.epoch) for each in held]):
+        execute_sized(tx.connection, _RENEW, 3, part, tx.now + lease)
+        found = execute_sized(tx.connection, _HOLDERS, 1, [row[1:2] for row in part]).fetchone()[0]
         holders.update((each[0], each[1:]) for each in _decode_holders(found))
     return [_renewal(tx, owner, each, holders.get(each.incarnation)) for each in held]
 
@@ -173,7 +172,7 @@ def _renewal(tx: Transaction, owner: str, held: Held, holder: tuple[int, str, in
 def release(tx: Transaction, owner: str, held: Sequence[Held]) -> None:
     """Give back what is still held, due now; not counted as a recovery."""
     for part in parts([(owner, each.incarnation, each.epoch) for each in held]):
-        execute_sized(tx.connection, _RELEASE, 3, part, tx.now)
+        execute_sized(tx.connection, _RELEASE, 3, part, tx.now, tx.now)
     tx.touched.update(each.incarnation for each in held)
 
 
@@ -191,7 +190,7 @@ def unblock(tx: Transaction, serves: Sequence[Serves]) -> int:
 
 
 _MAKE_DUE: Final = """
-    UPDATE runs SET wake_at = min(coalesce(wake_at, ?1), ?1), updated_at = ?1 WHERE incarnation IN (@rows)
+    UPDATE runs SET wake_at = min(coalesce(wake_at, ?), ?), updated_at = ? WHERE incarnation IN (@rows)
 """
 
 
@@ -199,4 +198,4 @@ def make_due(tx: Transaction, incarnations: Sequence[int]) -> None:
     """Due, or due since longer: who waits already keeps the place in the line."""
     tx.touched.update(incarnations)
     for part in parts([(incarnation,) for incarnation in incarnations]):
-        execute_sized(tx.connection, _MAKE_DUE, 1, part, tx.now)
+        execute_sized(tx.connection, _MAKE_DUE, 1, part, tx.now, tx.now, tx.now)

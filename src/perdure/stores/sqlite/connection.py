@@ -155,7 +155,12 @@ def begin(connection: sqlite3.Connection, deadline: float = BUSY_DEADLINE, *, ea
     raise error
 
 
-def rollback(connection: sqlite3.Connection) -> None:
-    """Undo what is open. SQLite may have rolled back by itself (disk full)."""
-    if connection.in_transaction:
-        connection.execute("ROLLBACK")
+def rollback(connection: sqlite3.Connection) -> bool:
+    """Undo what is open. False: it cannot be undone, and the connection was closed, which undoes it too."""
+    try:
+        if connection.in_transaction:  # SQLite may have rolled back by itself: the disk is full.
+            connection.execute("ROLLBACK")
+    except sqlite3.Error:
+        connection.close()
+        return False
+    return True

@@ -20,8 +20,8 @@ _CANCELLED: Final = STATUS_CODES[Status.CANCELLED]
 
 _CANCEL: Final = f"""
     UPDATE runs SET status = {_CANCELLED}, owner = NULL, epoch = epoch + 1, wake_at = NULL, listening = 0, output = NULL,
-        error = ?, fingerprint = NULL, updated_at = ?2, ended_at = ?2
-    WHERE incarnation = ?3
+        error = ?, fingerprint = NULL, updated_at = ?, ended_at = ?
+    WHERE incarnation = ?
 """
 #: UNION, not UNION ALL: a cycle of parents ends.
 _TREE: Final = """
@@ -99,7 +99,7 @@ def mark_cancelled(tx: Transaction, incarnations: Sequence[int], error: bytes | 
     """Write the rows only; `close` does the rest."""
     tx.touched.update(incarnations)
     for incarnation in incarnations:
-        tx.execute(_CANCEL, (error, tx.now, incarnation))
+        tx.execute(_CANCEL, (error, tx.now, tx.now, incarnation))
 
 
 def cancel_tree(tx: Transaction, incarnation: int, error: bytes) -> tuple[Run, ...]:

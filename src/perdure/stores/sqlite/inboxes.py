@@ -14,9 +14,9 @@ from perdure.stores.sqlite.transaction import Transaction
 _CHILD: Final = MessageKind.CHILD.value
 
 _DELIVER: Final = """
-    UPDATE runs SET inbox = inbox + 1, updated_at = ?1, wake_at = CASE
-        WHEN status = 2 AND listening = 1 THEN min(coalesce(wake_at, ?1), ?1) ELSE wake_at END
-    WHERE incarnation = ?2
+    UPDATE runs SET inbox = inbox + 1, updated_at = ?, wake_at = CASE
+        WHEN status = 2 AND listening = 1 THEN min(coalesce(wake_at, ?), ?) ELSE wake_at END
+    WHERE incarnation = ?
 """
 _PUT: Final = """
     INSERT INTO messages (incarnation, number, kind, name, token, payload, failed, at, arrival)
@@ -81,7 +81,7 @@ def _first_to_token(tx: Transaction, message: Outgoing) -> bool:
 def deliver(tx: Transaction, incarnation: int, letter: Letter) -> None:
     """Put a message into a live run's inbox, and wake the run if it listens."""
     tx.touched.add(incarnation)
-    tx.execute(_DELIVER, (tx.now, incarnation))
+    tx.execute(_DELIVER, (tx.now, tx.now, tx.now, incarnation))
     tx.execute(
         _PUT,
         (letter.kind, letter.name, letter.token, letter.payload, letter.failed, letter.at, letter.arrival, incarnation),

@@ -52,7 +52,8 @@ class SqliteRenewer:
                 result = action(Transaction(connection, self._clock.now()))
                 connection.execute("COMMIT")
             except BaseException as error:
-                connections.rollback(connection)
+                if not connections.rollback(connection):
+                    self._connection = None
                 if isinstance(error, sqlite3.Error):
                     raise unavailable(self._place.path, error) from error
                 raise

@@ -43,7 +43,7 @@ class Desk(Protocol):
     def open(self) -> None: ...
 
     def serve(self, jobs: Sequence[Job]) -> list[Outcome]:
-        """One outcome a job. Must not raise."""
+        """One outcome a job. What it raises is told to all."""
         ...
 
     def close(self) -> None: ...
@@ -118,9 +118,15 @@ class ConnectionThread:
         while not last:
             jobs, last = self._next()
             if jobs:
-                self._resolve(self._desk.serve(jobs))
+                self._resolve(self._serve(jobs))
         self._desk.close()
         self._resolve([(closed, None, None)])
+
+    def _serve(self, jobs: Sequence[Job]) -> list[Outcome]:
+        try:
+            return self._desk.serve(jobs)
+        except BaseException as error:  # The thread goes on: whoever waits is told, and later jobs are served.
+            return [(job.future, None, error) for job in jobs]
 
     def _next(self) -> tuple[list[Job], bool]:
         """Wait for a job and take all that have come with it; whether they are the last."""

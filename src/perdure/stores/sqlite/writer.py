@@ -69,8 +69,9 @@ class Writer:
     def _transact(
         self, apply: Callable[[Transaction, Sequence[Job]], list[Outcome]], jobs: Sequence[Job]
     ) -> list[Outcome]:
+        if self._connection is None:
+            self._connection = connections.connect(self._place.path, self._place.synchronous)
         connection = self._connection
-        assert connection is not None
         connections.begin(connection, self._place.patience)
         try:
             tx = Transaction(connection, self._clock.now())
@@ -78,7 +79,8 @@ class Writer:
             tx.flush()
             connection.execute("COMMIT")
         except BaseException:
-            connections.rollback(connection)
+            if not connections.rollback(connection):
+                self._connection = None
             raise
         return outcomes
 

@@ -69,7 +69,7 @@ def _begin(tx: Transaction, create: Create) -> Answer:
 
 def _cancel(tx: Transaction, cancel: Cancel) -> Answer:
     row = tx.execute(
-        "SELECT incarnation FROM runs WHERE id = ?1 AND incarnation = coalesce(?2, incarnation)",
+        "SELECT incarnation FROM runs WHERE id = ? AND incarnation = coalesce(?, incarnation)",
         (cancel.run_id, cancel.incarnation),
     ).fetchone()
     if row is None:
@@ -90,9 +90,9 @@ def _requeue(tx: Transaction, requeue: Requeue) -> Answer:
     tx.touched.add(run.incarnation)
     deadline = None if run.timeout is None else tx.now + run.timeout
     tx.execute(
-        "UPDATE runs SET status = 0, owner = NULL, wake_at = ?1, listening = 0, output = NULL, error = NULL, deadline = ?2, "
-        "recoveries = 0, updated_at = ?1, ended_at = NULL, n = n + 1 WHERE incarnation = ?3",
-        (tx.now, deadline, run.incarnation),
+        "UPDATE runs SET status = 0, owner = NULL, wake_at = ?, listening = 0, output = NULL, error = NULL, deadline = ?, "
+        "recoveries = 0, updated_at = ?, ended_at = NULL, n = n + 1 WHERE incarnation = ?",
+        (tx.now, deadline, tx.now, run.incarnation),
     )
     tx.append(run.incarnation, run.n, (Entry(Event.REQUEUED, -1, None, "", None, tx.now),))
     return Changed(families.runs_of(tx, [run.incarnation]))
