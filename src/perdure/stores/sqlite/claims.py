@@ -16,23 +16,27 @@ from perdure.stores.sqlite.rows import RUNNING, SELECT_MESSAGES, SELECT_RUNS, ST
 from perdure.stores.sqlite.sized import execute_sized, parts
 from perdure.stores.sqlite.transaction import Transaction
 
+_HEAD: Final = """(
+    SELECT s.incarnation FROM runs AS s INDEXED BY runs_due WHERE s.wake_at IS NOT NULL {condition}
+    ORDER BY s.namespace, s.urgency, s.wake_at LIMIT 1
+)"""
+#: Each (namespace, urgency) with its earliest wake time: one seek in the index each, however many runs there are. (A
+#: comparison of both columns at once would walk through all runs of a namespace.)
 _GROUPS: Final = """
     WITH RECURSIVE heads (incarnation) AS (
-        SELECT * FROM (SELECT incarnation FROM runs INDEXED BY runs_due WHERE wake_at IS NOT NULL {first}
-            ORDER BY namespace, urgency, wake_at LIMIT 1)
+        SELECT {first}
         UNION ALL
-        SELECT (SELECT s.incarnation FROM runs AS s INDEXED BY runs_due
-            WHERE s.wake_at IS NOT NULL AND {next} ORDER BY s.namespace, s.urgency, s.wake_at LIMIT 1)
-        FROM heads AS h JOIN runs AS r ON r.incarnation = h.incarnation
+        SELECT {next} FROM heads AS h JOIN runs AS r ON r.incarnation = h.incarnation
     )
     SELECT json_group_array(json_array(r.namespace, r.urgency, r.wake_at))
     FROM heads AS h JOIN runs AS r ON r.incarnation = h.incarnation
 """
-#: Each (namespace, urgency) with its earliest wake time: one seek in the index each, however many runs there are.
-_ALL_GROUPS: Final = _GROUPS.format(first="", next="(s.namespace, s.urgency) > (r.namespace, r.urgency)")
-_GROUPS_OF: Final = _GROUPS.format(
-    first="AND namespace = ?", next="s.namespace = r.namespace AND s.urgency > r.urgency"
+_NEXT_URGENCY: Final = _HEAD.format(condition="AND s.namespace = r.namespace AND s.urgency > r.urgency")
+_NEXT_NAMESPACE: Final = _HEAD.format(condition="AND s.namespace > r.namespace")
+_ALL_GROUPS: Final = _GROUPS.format(
+    first=_HEAD.format(condition=""), next=f"coalesce({_NEXT_URGENCY}, {_NEXT_NAMESPACE})"
 )
+_GROUPS_OF: Final = _GROUPS.format(first=_HEAD.format(condition="AND s.namespace = ?"), next=_NEXT_URGENCY)
 
 _IN_GROUP: Final = """
     SELECT json_group_array(json_array(incarnation, wake_at, status, fingerprint)) FROM (

@@ -64,9 +64,14 @@ _INITIAL: Final = (
         error BLOB
     )
     """,
-    # Who is due next: one range a namespace and urgency.
-    "CREATE INDEX runs_due ON runs (namespace, urgency, wake_at) WHERE wake_at IS NOT NULL",
+    # Who is due next: one range a namespace and urgency. The last columns let a process pass over what it cannot serve
+    # without looking at the rows.
+    """
+    CREATE INDEX runs_due ON runs (namespace, urgency, wake_at, incarnation, workflow, version, format)
+    WHERE wake_at IS NOT NULL
+    """,
     "CREATE INDEX runs_by_status ON runs (status)",
+    "CREATE INDEX runs_by_namespace ON runs (namespace)",
     "CREATE INDEX runs_by_workflow ON runs (workflow)",
     "CREATE INDEX runs_by_parent ON runs (parent) WHERE parent IS NOT NULL",
     # What the audit looks for: empty as long as we make no mistake.
