@@ -22,6 +22,7 @@ from perdure.engine.committer import Outcome
 from perdure.engine.engine import Engine
 from perdure.engine.events import Lifecycle
 from perdure.engine.handle import RunHandle, check_stored, outgoing_signal, send
+from perdure.engine.means import Means
 from perdure.engine.settings import SettingsKeywords, settings
 from perdure.engine.systemclock import SystemClock
 from perdure.model.commit import Applied, Create, Ended, Exists, Moved
@@ -92,16 +93,17 @@ class Perdure:
         await store.open()
         leave = ambient.enter(self)
         try:
-            engine = Engine(
-                store,
-                self._clock,
-                self.registry,
-                self.settings,
+            means = Means(
+                store=store,
+                clock=self._clock,
+                registry=self.registry,
+                settings=self.settings,
                 owner=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
                 chance=secrets.SystemRandom().random,
                 monotonic=time.monotonic,
-                consume=self._consume,
+                loop=asyncio.get_running_loop(),
             )
+            engine = Engine(means, consume=self._consume)
             await engine.start()
         except BaseException:
             leave()
@@ -251,7 +253,7 @@ class Perdure:
 
     def subscribe(self, listener: Callable[[Lifecycle], None]) -> Callable[[], None]:
         """Call `listener` with every lifecycle event of this process's runs, on its loop; returns the unsubscriber."""
-        return self.engine.executor.events.subscribe(listener)
+        return self.engine.executor.tell.events.subscribe(listener)
 
     def on_dead(self, listener: Callable[[str], None]) -> Callable[[], None]:
         """Call `listener` with the id of each run that this process gives up as dead; returns the unsubscriber."""

@@ -180,6 +180,20 @@ async def test_replay_09_nor_code_that_ends_otherwise(world: World, changed: obj
         replay(changed, await recorded(world))  # type: ignore[arg-type]
 
 
+async def test_replay_09_a_recording_keeps_the_token_of_a_wait(world: World) -> None:
+    @workflow
+    async def waits(ctx: Context) -> str:
+        return str(await ctx.wait_for_signal("paid", token='order:"7"'))
+
+    async with world.app(waits) as app:
+        run = await app.start(waits, id="r1")
+        await app.signal("paid", "yes", token='order:"7"')
+        assert await run.result() == "yes"
+        recording = await record(run)
+    assert Recording.load(recording.dump()) == recording
+    replay(waits, Recording.load(recording.dump()))
+
+
 async def test_replay_09_what_is_no_recording_is_refused(world: World) -> None:
     @workflow
     async def other() -> None: ...

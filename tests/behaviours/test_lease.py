@@ -83,7 +83,7 @@ async def test_lease_02_whoever_lost_a_lease_stops_and_changes_nothing(world: Wo
         await ada.settle(steps=False)  # renews, and is told
         assert place.cancelled == 1
         owner = (await bob.get_run("r1").info()).owner
-        assert owner == bob.engine.executor.owner
+        assert owner == bob.engine.means.owner
         place.barrier.open()
         assert await ada.get_run("r1").result() == "done"
         [only] = await bob.get_run("r1").steps()
@@ -156,7 +156,7 @@ async def test_lease_03_the_loop_may_be_busy_meanwhile(world: World) -> None:
     @step
     async def blocks() -> str:
         held = app.engine.executor.holdings.claims()
-        store_says = renewer.renew(app.engine.executor.owner, 60_000_000, held)
+        store_says = renewer.renew(app.engine.means.owner, 60_000_000, held)
         assert [renewal.lost for renewal in store_says] == [False]
         renewed.set()
         return "done"

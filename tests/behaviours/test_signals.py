@@ -398,11 +398,11 @@ async def test_f25_a_waiter_that_was_cancelled_leaves_nothing_behind(world: Worl
             for task in waiting:
                 task.cancel()
             await asyncio.gather(*waiting, return_exceptions=True)
-        assert not app.engine.executor.endings.waiting()
+        assert not app.engine.executor.tell.endings.waiting()
         with pytest.raises(TimeoutError):
             await run.result(timeout=0)
         await app.settle()
-        assert not app.engine.executor.endings.waiting()
+        assert not app.engine.executor.tell.endings.waiting()
         await run.signal("go", "now")
         assert await run.result() == "now"
 

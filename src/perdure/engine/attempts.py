@@ -8,6 +8,7 @@ from collections.abc import Callable
 from perdure.core.operation import Operation
 from perdure.core.turn import StepDone
 from perdure.engine.held import REPORTED, Held
+from perdure.engine.means import Means
 from perdure.model.errors import UsageError
 from perdure.model.failure import capture, encode_failure
 from perdure.model.history import Entry, Event
@@ -16,18 +17,17 @@ log = logging.getLogger("perdure.engine")
 
 
 class Attempts:
-    """Event loop only. `chance` is uniform in [0, 1). `drive` makes a turn at once, `schedule` soon; `let_go` drops a run."""
+    """Event loop only. `drive` makes a turn at once, `schedule` soon; `let_go` drops a run."""
 
     def __init__(
         self,
-        now: Callable[[], int],
-        chance: Callable[[], float],
+        means: Means,
         drive: Callable[[Held], None],
         schedule: Callable[[Held], None],
         let_go: Callable[[Held], None],
     ) -> None:
-        self._now = now
-        self._chance = chance
+        self._now = means.store.now
+        self._chance = means.chance
         self._drive = drive
         self._schedule = schedule
         self._let_go = let_go

@@ -13,10 +13,10 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
+from perdure.engine.means import Means
 from perdure.model.commit import Answer, Applied, Create, Exists, Fenced, TurnCommit, Write
 from perdure.model.errors import StoreUnavailable
 from perdure.ports.clock import Clock
-from perdure.ports.store import Store
 
 log = logging.getLogger("perdure.engine")
 
@@ -44,11 +44,9 @@ Done: TypeAlias = Callable[[Any, Outcome], None]
 class Committer:
     """One at work for an engine. Event loop only."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
+    def __init__(self, means: Means) -> None:
+        self._means = means
         self._queue: list[tuple[Write, Done, Any]] = []
-        self._loop = asyncio.get_running_loop()
         self._waking = False
         self._in_flight: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
@@ -66,7 +64,7 @@ class Committer:
 
         Raises what the store raised, but for `StoreUnavailable`, which is waited out.
         """
-        future: asyncio.Future[Outcome] = self._loop.create_future()
+        future: asyncio.Future[Outcome] = self._means.loop.create_future()
         self.submit(write, _set, future)
         outcome = await asyncio.shield(future)
         if isinstance(outcome, Broken):
@@ -86,7 +84,7 @@ class Committer:
         """Begin another batch. It takes what is queued when its turn on the loop comes: all that became ready together."""
         self._waking = True
         self._idle.clear()
-        self._in_flight.add(self._loop.create_task(self._commit()))
+        self._in_flight.add(self._means.loop.create_task(self._commit()))
 
     def _take(self) -> list[tuple[Write, Done, Any]]:
         self._waking = False
@@ -122,14 +120,14 @@ class Committer:
 
     async def _write(self, writes: list[Write]) -> list[Answer]:
         try:
-            return list(await self._store.write(writes))
+            return list(await self._means.store.write(writes))
         except StoreUnavailable as error:
             log.warning("perdure: the store cannot be reached, trying again: %s", error)
         pause = _FIRST_PAUSE
         while True:
-            await sleep_until(self._clock, self._clock.now() + pause)
+            await sleep_until(self._means.clock, self._means.clock.now() + pause)
             try:
-                answers = await self._store.write(writes)
+                answers = await self._means.store.write(writes)
             except StoreUnavailable:
                 pause = min(pause * 2, _LONGEST_PAUSE)
                 continue

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 
-from perdure.authoring.registry import Registry
 from perdure.engine.committer import Committer
 from perdure.engine.executor import Executor
 from perdure.engine.loading import Loading
+from perdure.engine.means import Means
 from perdure.engine.services.auditor import Auditor
 from perdure.engine.services.claimer import Claimer
 from perdure.engine.services.renewal import Renewal
 from perdure.engine.services.watchdog import Watchdog
 from perdure.engine.services.watcher import Watcher
-from perdure.engine.settings import Settings
 from perdure.model.errors import StoreError
-from perdure.ports.clock import Clock
 from perdure.ports.store import Store
 
 log = logging.getLogger("perdure.engine")
@@ -26,32 +23,22 @@ log = logging.getLogger("perdure.engine")
 class Engine:
     """One process's share of the work on one store. With `consume` False it only talks to the store: a client."""
 
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        registry: Registry,
-        settings: Settings,
-        *,
-        owner: str,
-        chance: Callable[[], float],
-        monotonic: Callable[[], float],
-        consume: bool,
-    ) -> None:
-        self.store = store
-        self.clock = clock
-        self.registry = registry
-        self.settings = settings
+    def __init__(self, means: Means, *, consume: bool) -> None:
+        self.means = means
         self.consume = consume
-        self.committer = Committer(store, clock)
-        self.executor = Executor(store, clock, registry, self.committer, settings, owner, chance)
-        self.watcher = Watcher(store, clock, self.executor.endings, settings)
-        loading = Loading(store, registry, self.executor, settings)
-        watchdog = Watchdog(settings, monotonic, self.executor.holdings)
-        renewal = Renewal(store, self.executor, watchdog, settings)
-        self.claimer = Claimer(store, clock, registry, self.executor, loading, settings, renewal.fresh)
-        self.auditor = Auditor(store, clock, settings, self.claimer.kick)
+        self.committer = Committer(means)
+        self.executor = Executor(means, self.committer)
+        self.watcher = Watcher(means, self.executor.tell.endings)
+        loading = Loading(means, self.executor)
+        watchdog = Watchdog(means, self.executor.holdings)
+        renewal = Renewal(means, self.executor, watchdog)
+        self.claimer = Claimer(means, self.executor, loading, renewal.fresh)
+        self.auditor = Auditor(means, self.claimer.kick)
         self._threads = (watchdog, renewal)
+
+    @property
+    def store(self) -> Store:
+        return self.means.store
 
     async def start(self) -> None:
         """Begin to work. The store is open."""
@@ -66,8 +53,8 @@ class Engine:
 
     async def serve(self) -> None:
         """Something was registered: runs that are blocked on other code of it are due now."""
-        if self.consume and self.registry.serves():
-            await self.store.unblock(self.registry.serves())
+        if self.consume and self.means.registry.serves():
+            await self.store.unblock(self.means.registry.serves())
             self.claimer.kick()
 
     async def rest(self, *, steps: bool = True) -> None:
@@ -93,13 +80,13 @@ class Engine:
             await self.claimer.stop()
             await self.auditor.stop()
         try:
-            async with asyncio.timeout(self.settings.drain / 1_000_000):
+            async with asyncio.timeout(self.means.settings.drain / 1_000_000):
                 await self.executor.settled()
         except TimeoutError:
             log.warning(
                 "perdure: %d runs did not come to rest within %g s; they are given back and go on elsewhere or later",
                 len(self.executor.holdings),
-                self.settings.drain / 1_000_000,
+                self.means.settings.drain / 1_000_000,
             )
         try:
             await self.executor.stop()

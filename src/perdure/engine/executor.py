@@ -18,21 +18,20 @@ from typing import Any
 import msgspec
 
 from perdure.authoring.body import WorkflowBody
-from perdure.authoring.registry import Registry
 from perdure.authoring.workflow import WorkflowDefinition
 from perdure.core.instance import Instance
+from perdure.core.issuing import NO_SEQ
 from perdure.core.operation import Operation
 from perdure.core.settle import kill, next_look, settle
 from perdure.core.turn import Blocked, Turn
 from perdure.engine.attempts import Attempts
 from perdure.engine.cache import Cache
 from perdure.engine.committer import Committer, Outcome
-from perdure.engine.endings import Ending, Endings
-from perdure.engine.events import Events
+from perdure.engine.endings import Ending
 from perdure.engine.held import Held
 from perdure.engine.holdings import Holdings
+from perdure.engine.means import Means
 from perdure.engine.nudges import Nudges
-from perdure.engine.settings import Settings
 from perdure.engine.steps import Steps
 from perdure.engine.telling import Telling
 from perdure.model.commit import Applied, Create, Exists, Fenced, Moved, Refused, TurnCommit, Unstorable
@@ -41,8 +40,6 @@ from perdure.model.errors import PerdureError
 from perdure.model.failure import Failure
 from perdure.model.messages import Message, Outgoing
 from perdure.model.run import TERMINAL, NewRun, Run, RunKey, Status
-from perdure.ports.clock import Clock
-from perdure.ports.store import Store
 
 log = logging.getLogger("perdure.engine")
 
@@ -56,48 +53,24 @@ Done = Callable[[Outcome], None]
 class Executor:
     """See the head of this module."""
 
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        registry: Registry,
-        committer: Committer,
-        settings: Settings,
-        owner: str,
-        chance: Callable[[], float],
-    ) -> None:
-        self.owner = owner
-        self._loop = asyncio.get_running_loop()
-        self.holdings = Holdings(settings.max_runs)
-        self.cache = Cache(settings.cache)
-        self.endings = Endings()
-        self.events = Events()
-        self.tell = Telling(self.events, store.now)
-        self.nudges = Nudges(store, self.holdings, self._schedule, self._let_go)
-        self.attempts = Attempts(store.now, chance, self.drive, self._schedule, self._let_go)
+    def __init__(self, means: Means, committer: Committer) -> None:
+        self._means = means
+        self._committer = committer
+        self.holdings = Holdings(means.settings.max_runs)
+        self.cache = Cache(means.settings.cache)
+        self.tell = Telling(means.store.now)
+        self.nudges = Nudges(means, self.holdings, self._schedule, self._let_go)
+        self.attempts = Attempts(means, self.drive, self._schedule, self._let_go)
         #: Called when a held run was let go: there is room again. With a time: some run wants to be looked at then.
         self.on_room: Callable[[int | None], None] = lambda wake_at: None
-        self._store = store
-        self._clock = clock
-        self._committer = committer
-        self._settings = settings
-        self._registry = registry
         self._bodies: dict[WorkflowDefinition[Any, Any], WorkflowBody] = {}
-        self._reloads: set[asyncio.Task[None]] = set()
-        self._steps = Steps(
-            registry,
-            self.attempts,
-            store.now,
-            clock,
-            max_steps=settings.max_steps,
-            max_threads=settings.max_threads,
-        )
+        self._steps = Steps(means, self.attempts)
 
     def instance(self, definition: WorkflowDefinition[Any, Any], run: NewRun) -> Instance:
         """A new instance of a run."""
         body = self._bodies.get(definition)
         if body is None:
-            body = self._bodies[definition] = WorkflowBody(definition, self._registry)
+            body = self._bodies[definition] = WorkflowBody(definition, self._means.registry)
         return Instance(run, body)
 
     # -- how a run comes in -------------------------------------------------------------------------------------------
@@ -106,12 +79,12 @@ class Executor:
         self, definition: WorkflowDefinition[Any, Any], new: NewRun, messages: tuple[Outgoing, ...], done: Done
     ) -> None:
         """Create a run and its first turn in one commit, and hold it."""
-        now = self._store.now()
+        now = self._means.store.now()
         deadline = None if new.timeout is None else now + new.timeout
         held = Held(RunKey(new.id, 0), definition, self.instance(definition, new), 1, 0, deadline)
         turn = held.instance.begin(now)
         commit = settle(self._standing(held), held.instance, turn)
-        wake_at = now + self._settings.lease if commit.status is Status.RUNNING else commit.wake_at
+        wake_at = now + self._means.settings.lease if commit.status is Status.RUNNING else commit.wake_at
         held.turn = turn
         held.commit = msgspec.structs.replace(commit, started_at=now, wake_at=wake_at)
         self.holdings.coming += 1
@@ -130,7 +103,7 @@ class Executor:
 
     def begin(self, held: Held) -> None:
         """Drive a run for the first time."""
-        now = self._store.now()
+        now = self._means.store.now()
         turn = held.instance.begin(now)
         self._submit(held, turn, msgspec.structs.replace(self._settle(held, turn), started_at=now))
 
@@ -142,13 +115,13 @@ class Executor:
 
     def end(self, held: Held, status: Status, failure: Failure) -> None:
         """End a run whose body is not asked any more."""
-        now = max(held.instance.now, self._store.now())
+        now = max(held.instance.now, self._means.store.now())
         seen = max([held.instance.inbox.seen, *(a.number for a in held.arrivals if isinstance(a, Message))])
         self._submit(held, Turn(), kill(self._standing(held), status, failure, now, seen))
 
     def out_of_time(self, held: Held) -> bool:
         """True if the run's deadline has passed; then it is being ended."""
-        if held.deadline is None or self._store.now() < held.deadline:
+        if held.deadline is None or self._means.store.now() < held.deadline:
             return False
         self.end(held, Status.CANCELLED, timeout_failure((held.instance.run.timeout or 0) / 1_000_000))
         return True
@@ -163,7 +136,7 @@ class Executor:
         held.taken, held.arrivals = held.arrivals, []
         self.holdings.driving = held.key.incarnation
         try:
-            turn = held.instance.advance(held.taken, self._store.now())
+            turn = held.instance.advance(held.taken, self._means.store.now())
             commit = self._settle(held, turn)
         except Exception as error:
             log.exception("perdure: a turn of %s failed; this is a fault in Perdure", held.instance.describe())
@@ -179,14 +152,14 @@ class Executor:
     def _schedule(self, held: Held) -> None:
         if not held.scheduled and held.commit is None and not held.gone:
             held.scheduled = True
-            self._loop.call_soon(self.drive, held)
+            self._means.loop.call_soon(self.drive, held)
 
     def _settle(self, held: Held, turn: Turn) -> TurnCommit:
         attempts, held.attempts = held.attempts, []
         return settle(self._standing(held), held.instance, turn, attempts)
 
     def _standing(self, held: Held) -> Any:
-        return held.standing(self.owner, self._settings.on_nondeterminism == "block")
+        return held.standing(self._means.owner, self._means.settings.on_nondeterminism == "block")
 
     def _submit(self, held: Held, turn: Turn, commit: TurnCommit) -> None:
         held.turn = turn
@@ -250,7 +223,7 @@ class Executor:
         """The run stays ours: see to its retries and timers, and to what has arrived meanwhile."""
         instance = held.instance
         if len(instance.steps) != len(held.tasks):
-            now = self._store.now()
+            now = self._means.store.now()
             for operation in list(instance.steps.values()):
                 if operation.seq not in held.tasks and (operation.next_at is None or operation.next_at <= now):
                     operation.next_at = None
@@ -262,22 +235,22 @@ class Executor:
             held.alarm = None
         look = next_look(self._standing(held), instance)
         if look is not None:
-            held.alarm = self._clock.call_at(look, lambda: self._schedule(held))
+            held.alarm = self._means.clock.call_at(look, lambda: self._schedule(held))
 
     def _rest(self, held: Held, commit: TurnCommit) -> None:
         """Parked, blocked or ended: not ours any more."""
         self.holdings.drop(held)
         if commit.status is Status.SUSPENDED:
             self.cache.put(held.key.incarnation, held.n, held.definition.fingerprint, held.instance)
-            self.endings.touched(held.key)
+            self.tell.endings.touched(held.key)
             self.on_room(commit.wake_at)
             return
         held.instance.close()
         if commit.status in TERMINAL:
             successor = None if commit.successor is None else commit.successor.id
-            self.endings.ended(held.key, Ending(commit.status, commit.output, commit.error, successor))
+            self.tell.endings.ended(held.key, Ending(commit.status, commit.output, commit.error, successor))
         else:
-            self.endings.touched(held.key)
+            self.tell.endings.touched(held.key)
         self.on_room(None)
 
     # -- how a run is lost --------------------------------------------------------------------------------------------
@@ -289,7 +262,7 @@ class Executor:
             if held is not None:
                 self._lost(held, run)
             else:
-                self.endings.touched(run.key)
+                self.tell.endings.touched(run.key)
             if run.parent is not None:
                 self.nudges.run(run.parent.incarnation)
         self.on_room(0)
@@ -298,7 +271,7 @@ class Executor:
         """Somebody else has the run, or it was cancelled or deleted: what we did since is void."""
         self._let_go(held)
         if run is not None and run.status in TERMINAL and run.key == held.key:
-            self.endings.ended(held.key, Ending(run.status, run.output, run.error, run.continued_to))
+            self.tell.endings.ended(held.key, Ending(run.status, run.output, run.error, run.continued_to))
         else:
             log.info("perdure: lost the lease of %s", held.instance.describe())
 
@@ -306,24 +279,23 @@ class Executor:
         if not held.gone:
             self.holdings.drop(held)
             held.instance.close()
-            self.endings.touched(held.key)
+            self.tell.endings.touched(held.key)
             self.on_room(None)
 
     def _rewind(self, held: Held, messages: Sequence[Message]) -> None:
         """The turn ended the run over unread control messages: go back to the log and take them in first."""
         held.arrivals = [*held.taken, *messages, *held.arrivals]
         held.instance.close()
-        task = self._loop.create_task(self._reload(held))
-        self._reloads.add(task)
-        task.add_done_callback(self._reloads.discard)
+        held.tasks[NO_SEQ] = self._means.loop.create_task(self._reload(held))
 
     async def _reload(self, held: Held) -> None:
-        history = (await self._store.history([held.key.incarnation]))[held.key.incarnation]
-        run = await self._store.get(held.key.id)
+        history = (await self._means.store.history([held.key.incarnation]))[held.key.incarnation]
+        run = await self._means.store.get(held.key.id)
         if run is not None and run.key == held.key and run.started_at is not None and not held.gone:
             held.instance = self.instance(held.definition, held.instance.run)
-            unread = await self._store.messages(run.incarnation)
+            unread = await self._means.store.messages(run.incarnation)
             held.instance.replay(history, run.started_at, seen=run.seen, unread=unread)
+            del held.tasks[NO_SEQ]
             self._schedule(held)
 
     # -- stopping -----------------------------------------------------------------------------------------------------
@@ -337,7 +309,7 @@ class Executor:
 
     def busy(self) -> bool:
         """True if something goes on here besides steps in flight."""
-        coming = self.holdings.coming or self.nudges.busy or self._reloads
+        coming = self.holdings.coming or self.nudges.busy
         return bool(coming) or not all(held.waits_for_steps() for held in self.holdings.all())
 
     async def stop(self) -> None:
@@ -352,7 +324,7 @@ class Executor:
             await asyncio.wait(tasks, timeout=_LAST_MOMENT)
         await self._committer.idle()
         if claims:
-            await self._store.release(self.owner, claims)
+            await self._means.store.release(self._means.owner, claims)
         for run in held:
             run.instance.close()
         self.cache.clear()

@@ -119,7 +119,7 @@ class RunHandle(Generic[R]):
         answer = await self._engine.committer.ask(Requeue(self.id))
         if isinstance(answer, Changed) and answer.runs:
             for run in answer.runs:
-                self._engine.executor.endings.touched(run.key)
+                self._engine.executor.tell.endings.touched(run.key)
             self._engine.claimer.kick()
             return Status.PENDING
         return (await self.info()).status
@@ -173,11 +173,11 @@ class RunHandle(Generic[R]):
     async def _ending(self, key: RunKey, warned: bool) -> Ending | None:
         """The end of this link; None after a change that was not its end."""
         executor = self._engine.executor
-        known = executor.endings.recent(key.incarnation)
+        known = executor.tell.endings.recent(key.incarnation)
         if known is not None:
             return known
         if key.incarnation in executor.holdings:
-            change = executor.endings.listen(key.incarnation)
+            change = executor.tell.endings.listen(key.incarnation)
             try:
                 return await change
             finally:
@@ -195,7 +195,7 @@ class RunHandle(Generic[R]):
 
     async def _look(self, key: RunKey) -> tuple[Run, asyncio.Future[Ending | None]]:
         """The run now, and a future of its next change (listened to before the look, so that none is missed)."""
-        change = self._engine.executor.endings.listen(key.incarnation)
+        change = self._engine.executor.tell.endings.listen(key.incarnation)
         try:
             run = await self._engine.store.get(key.id)
             if run is None or run.incarnation != key.incarnation:

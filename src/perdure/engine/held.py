@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from perdure.authoring.workflow import WorkflowDefinition
 from perdure.core.instance import Instance
+from perdure.core.issuing import NO_SEQ
 from perdure.core.settle import Standing
 from perdure.core.turn import Arrival, Turn
 from perdure.model.commit import TurnCommit
@@ -80,7 +81,7 @@ class Held:
         self.scheduled = False
         #: True once the run is not ours any more: whatever still comes for it is dropped.
         self.gone = False
-        #: Steps in flight, by position.
+        #: Steps in flight, by position. (At `NO_SEQ`: the run is being replayed.)
         self.tasks: dict[int, Stoppable] = {}
         self.alarm: Alarm | None = None
 
@@ -90,7 +91,11 @@ class Held:
 
     def waits_for_steps(self) -> bool:
         """True if nothing but steps in flight keeps it here."""
-        return bool(self.tasks) and not (self.commit or self.scheduled or self.arrivals or self.attempts)
+        return (
+            bool(self.tasks)
+            and NO_SEQ not in self.tasks
+            and not (self.commit or self.scheduled or self.arrivals or self.attempts)
+        )
 
     def let_go(self) -> None:
         """Stop everything that runs for it here."""

@@ -6,17 +6,16 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from perdure.authoring.registry import Registry
 from perdure.core.instance import Instance
 from perdure.core.turn import Blocked
 from perdure.engine.executor import Executor
 from perdure.engine.held import Held
-from perdure.engine.settings import Settings
+from perdure.engine.means import Means
 from perdure.model.endings import dead_failure
 from perdure.model.errors import PerdureError, StoreError
 from perdure.model.history import Entry
 from perdure.model.run import NewRun, Run, Status
-from perdure.ports.store import Claimed, Store
+from perdure.ports.store import Claimed
 
 log = logging.getLogger("perdure.engine")
 
@@ -27,11 +26,9 @@ _CHUNK = 20
 class Loading:
     """Event loop only."""
 
-    def __init__(self, store: Store, registry: Registry, executor: Executor, settings: Settings) -> None:
-        self._store = store
-        self._registry = registry
+    def __init__(self, means: Means, executor: Executor) -> None:
+        self._means = means
         self._executor = executor
-        self._max_recoveries = settings.max_recoveries
 
     async def take(self, claims: Sequence[Claimed]) -> None:
         """Go on with runs that were just claimed. Returns when all are held (or ended, or passed over)."""
@@ -52,7 +49,7 @@ class Loading:
     async def _histories(self, claims: Sequence[Claimed]) -> dict[int, Sequence[Entry]]:
         cache = self._executor.cache
         cold = [c.run.incarnation for c in claims if c.run.n and not cache.has(c.run.incarnation, c.run.n)]
-        return dict(await self._store.history(cold)) if cold else {}
+        return dict(await self._means.store.history(cold)) if cold else {}
 
     def _take_safely(self, claimed: Claimed, history: Sequence[Entry]) -> None:
         try:
@@ -65,7 +62,7 @@ class Loading:
 
     def _take(self, claimed: Claimed, history: Sequence[Entry]) -> None:
         executor, run = self._executor, claimed.run
-        definition = self._registry.workflow(run.workflow, run.version)
+        definition = self._means.registry.workflow(run.workflow, run.version)
         instance = executor.cache.take(run.incarnation, run.n, definition.fingerprint)
         fresh = instance is None
         if instance is None:
@@ -73,7 +70,7 @@ class Loading:
         held = Held(run.key, definition, instance, run.epoch, run.n, run.deadline)
         held.arrivals.extend(claimed.messages)
         executor.holdings.add(held)
-        if run.recoveries > self._max_recoveries:
+        if run.recoveries > self._means.settings.max_recoveries:
             executor.end(held, Status.DEAD, dead_failure(run.recoveries))
         elif executor.out_of_time(held):
             return

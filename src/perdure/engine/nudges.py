@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from perdure.core.inbox import token_key
 from perdure.engine.held import Held
 from perdure.engine.holdings import Holdings
+from perdure.engine.means import Means
 from perdure.model.errors import StoreError
 from perdure.model.messages import Message
-from perdure.ports.store import Renewal, Store
+from perdure.ports.store import Renewal
 
 log = logging.getLogger("perdure.engine")
 
@@ -21,9 +22,9 @@ class Nudges:
     """Event loop only. `schedule` has the run driven soon; `lost` drops a run whose lease is gone."""
 
     def __init__(
-        self, store: Store, holdings: Holdings, schedule: Callable[[Held], None], lost: Callable[[Held], None]
+        self, means: Means, holdings: Holdings, schedule: Callable[[Held], None], lost: Callable[[Held], None]
     ) -> None:
-        self._store = store
+        self._means = means
         self._holdings = holdings
         self._schedule = schedule
         self._lost = lost
@@ -40,7 +41,7 @@ class Nudges:
         if incarnation in self._holdings:
             self._nudged.add(incarnation)
             if self._task is None:
-                self._task = asyncio.get_running_loop().create_task(self._fetch())
+                self._task = self._means.loop.create_task(self._fetch())
 
     def token(self, token: str) -> None:
         """There may be a new message for whoever waits for this token."""
@@ -63,7 +64,7 @@ class Nudges:
         try:
             while self._nudged:
                 incarnation = self._nudged.pop()
-                messages = await self._store.messages(incarnation)
+                messages = await self._means.store.messages(incarnation)
                 held = self._holdings.get(incarnation)
                 if held is not None:
                     self._deliver(held, messages)

@@ -9,19 +9,17 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections import deque
-from collections.abc import Callable
 from typing import Protocol
 
 from perdure.authoring.current import CurrentStep, running
-from perdure.authoring.registry import Registry
 from perdure.core.operation import Operation
 from perdure.engine.held import QUEUED, Held
+from perdure.engine.means import Means
 from perdure.engine.threads import Threads
 from perdure.model import values
 from perdure.model.errors import NotRegistered, StepFailed, StepTimeout
 from perdure.model.history import Op
 from perdure.model.ids import step_id
-from perdure.ports.clock import Clock
 
 
 class Report(Protocol):
@@ -35,26 +33,13 @@ class Report(Protocol):
 class Steps:
     """The step attempts of one engine. Event loop only."""
 
-    def __init__(
-        self,
-        registry: Registry,
-        report: Report,
-        now: Callable[[], int],
-        clock: Clock,
-        *,
-        max_steps: int,
-        max_threads: int,
-    ) -> None:
-        self._registry = registry
+    def __init__(self, means: Means, report: Report) -> None:
+        self._means = means
         self._report = report
-        self._now = now
-        self._clock = clock
-        self._limit = max_steps
-        self._threads = Threads(max_threads)
+        self._threads = Threads(means.settings.max_threads)
         self._running = 0
         self._waiting: deque[tuple[Held, Operation]] = deque()
         self._context = contextvars.copy_context()
-        self._loop = asyncio.get_running_loop()
 
     @property
     def running(self) -> int:
@@ -62,7 +47,7 @@ class Steps:
 
     def start(self, held: Held, operation: Operation) -> None:
         """Make the next attempt of a step, as soon as there is room."""
-        if self._running >= self._limit:
+        if self._running >= self._means.settings.max_steps:
             held.tasks[operation.seq] = QUEUED
             self._waiting.append((held, operation))
             return
@@ -72,7 +57,7 @@ class Steps:
         key = step_id(held.key.id, held.key.incarnation, operation.seq)
         info = CurrentStep(key, held.key.id, operation.name, operation.seq, attempt)
         context.run(running.set, info)
-        task = self._loop.create_task(self._attempt(held, operation, context), context=context)
+        task = self._means.loop.create_task(self._attempt(held, operation, context), context=context)
         held.tasks[operation.seq] = task
 
     def close(self) -> None:
@@ -81,7 +66,7 @@ class Steps:
         self._threads.close()
 
     async def _attempt(self, held: Held, operation: Operation, context: contextvars.Context) -> None:
-        began = self._now()
+        began = self._means.store.now()
         report = self._report
         try:
             payload = await self._bounded(held, operation, context)
@@ -111,7 +96,7 @@ class Steps:
             return await self._call(held, operation, context)
         # By our clock, as all time: `asyncio.timeout` alone would go by the loop's.
         loop, limit = asyncio.get_running_loop(), asyncio.timeout(None)
-        alarm = self._clock.call_at(self._clock.now() + timeout, lambda: limit.reschedule(loop.time()))
+        alarm = self._means.clock.call_at(self._means.clock.now() + timeout, lambda: limit.reschedule(loop.time()))
         try:
             async with limit:
                 return await self._call(held, operation, context)
@@ -127,12 +112,12 @@ class Steps:
     async def _call(self, held: Held, operation: Operation, context: contextvars.Context) -> bytes:
         if operation.op is Op.LOCAL:
             return await self._closure(held, operation)
-        if not self._registry.has_step(operation.name):
+        if not self._means.registry.has_step(operation.name):
             raise NotRegistered(
                 f"step {operation.name!r} of run {held.key.id!r} is not registered here, and remote steps require a "
                 "transport; include the module that defines it"
             )
-        definition = self._registry.step(operation.name)
+        definition = self._means.registry.step(operation.name)
         args, kwargs = definition.signature.unbind(operation.payload or b"null")
         if definition.is_async:
             result = await definition.fn(*args, **kwargs)
@@ -149,7 +134,7 @@ class Steps:
         return values.encode(result, what=what)
 
     def _next(self) -> None:
-        while self._waiting and self._running < self._limit:
+        while self._waiting and self._running < self._means.settings.max_steps:
             held, operation = self._waiting.popleft()
             if held.tasks.get(operation.seq) is QUEUED:
                 self.start(held, operation)

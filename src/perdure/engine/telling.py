@@ -1,4 +1,4 @@
-"""What the executor tells the world after a commit: lifecycle events. (Ends go through `endings`.)"""
+"""What the executor tells the world after a commit: lifecycle events, and ends to whoever waits for them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure.core.operation import Operation
+from perdure.engine.endings import Endings
 from perdure.engine.events import Events, Lifecycle, call
 from perdure.engine.held import Held
 from perdure.model.commit import TurnCommit
@@ -32,11 +33,14 @@ _STEP_KINDS = {
 
 
 class Telling:
-    """Makes events only if somebody wants them. Event loop only."""
+    """Event loop only."""
 
-    def __init__(self, events: Events, now: Callable[[], int]) -> None:
-        self._events = events
+    def __init__(self, now: Callable[[], int]) -> None:
         self._now = now
+        #: Whoever waits for runs.
+        self.endings = Endings()
+        #: Whoever subscribed. Events are made only if somebody did.
+        self.events = Events()
         #: Called with the id of every run that was given up as dead.
         self.on_dead: list[Callable[[str], None]] = []
 
@@ -45,25 +49,23 @@ class Telling:
         if commit.status is Status.DEAD:
             for listener in list(self.on_dead):
                 call(listener, held.key.id)
-        if not self._events.wanted:
+        if not self.events.wanted:
             return
         if commit.started_at is not None:
-            self._events.emit(self._event("run.started", held))
+            self.events.emit(self._event("run.started", held))
         for entry in commit.entries:
             if entry.op in _STEPS and (kind := _STEP_KINDS.get(entry.event)):
                 error = None if entry.event is Event.RESOLVED else decode_failure(entry.payload or b"").message
-                self._events.emit(self._event(kind, held, step=entry.name, seq=entry.seq, error=error))
+                self.events.emit(self._event(kind, held, step=entry.name, seq=entry.seq, error=error))
         if rests and (kind := _KINDS.get(commit.status)):
             error = None if commit.error is None else decode_failure(commit.error).message
-            self._events.emit(self._event(kind, held, status=str(commit.status), error=error))
+            self.events.emit(self._event(kind, held, status=str(commit.status), error=error))
 
     def step_started(self, held: Held, operation: Operation) -> None:
         """An attempt begins."""
-        if self._events.wanted:
+        if self.events.wanted:
             attempt = operation.attempts + 1
-            self._events.emit(
-                self._event("step.started", held, step=operation.name, seq=operation.seq, attempt=attempt)
-            )
+            self.events.emit(self._event("step.started", held, step=operation.name, seq=operation.seq, attempt=attempt))
 
     def _event(self, kind: str, held: Held, **facts: Any) -> Lifecycle:
         run = held.instance.run

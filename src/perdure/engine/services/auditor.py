@@ -8,10 +8,8 @@ import logging
 from collections.abc import Callable
 
 from perdure.engine.committer import sleep_until
-from perdure.engine.settings import Settings
+from perdure.engine.means import Means
 from perdure.model.errors import StoreError
-from perdure.ports.clock import Clock
-from perdure.ports.store import Store
 
 log = logging.getLogger("perdure.engine")
 
@@ -19,17 +17,15 @@ log = logging.getLogger("perdure.engine")
 class Auditor:
     """Event loop only."""
 
-    def __init__(self, store: Store, clock: Clock, settings: Settings, kick: Callable[[], None]) -> None:
-        self._store = store
-        self._clock = clock
-        self._settings = settings
+    def __init__(self, means: Means, kick: Callable[[], None]) -> None:
+        self._means = means
         self._kick = kick
         self._task: asyncio.Task[None] | None = None
         #: How many findings there ever were.
         self.found = 0
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = self._means.loop.create_task(self._run())
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -38,9 +34,9 @@ class Auditor:
 
     async def _run(self) -> None:
         while True:
-            await sleep_until(self._clock, self._clock.now() + self._settings.audit)
+            await sleep_until(self._means.clock, self._means.clock.now() + self._means.settings.audit)
             try:
-                findings = await self._store.audit()
+                findings = await self._means.store.audit()
             except StoreError as error:
                 log.warning("perdure: the audit could not be made, trying again later: %s", error)
                 continue

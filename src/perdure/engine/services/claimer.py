@@ -10,14 +10,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from perdure.authoring.registry import Registry
 from perdure.engine.executor import Executor
 from perdure.engine.loading import Loading
-from perdure.engine.settings import Settings
+from perdure.engine.means import Means
 from perdure.model.errors import StoreError
 from perdure.model.run import FORMAT
-from perdure.ports.clock import Alarm, Clock
-from perdure.ports.store import ClaimRequest, Store
+from perdure.ports.clock import Alarm
+from perdure.ports.store import ClaimRequest
 
 log = logging.getLogger("perdure.engine")
 
@@ -28,21 +27,11 @@ class Claimer:
     """Event loop only."""
 
     def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        registry: Registry,
-        executor: Executor,
-        loading: Loading,
-        settings: Settings,
-        renewed: Callable[[], Awaitable[bool]],
+        self, means: Means, executor: Executor, loading: Loading, renewed: Callable[[], Awaitable[bool]]
     ) -> None:
-        self._store = store
-        self._clock = clock
-        self._registry = registry
+        self._means = means
         self._executor = executor
         self._loading = loading
-        self._settings = settings
         self._renewed = renewed
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -55,7 +44,7 @@ class Claimer:
     def start(self) -> None:
         self.kick()
         self._executor.on_room = self._room
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = self._means.loop.create_task(self._run())
 
     async def stop(self) -> None:
         """Claim nothing more. What was just claimed is still taken."""
@@ -86,7 +75,7 @@ class Claimer:
             self.kick()
         if wake_at is None:
             return
-        if wake_at <= self._clock.now():
+        if wake_at <= self._means.clock.now():
             self.kick()
         else:
             self._arm(wake_at)
@@ -98,7 +87,7 @@ class Claimer:
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm_at = when
-        self._alarm = self._clock.call_at(when, self._ring)
+        self._alarm = self._means.clock.call_at(when, self._ring)
 
     def _ring(self) -> None:
         self._alarm = None
@@ -117,7 +106,7 @@ class Claimer:
             except Exception:
                 # One odd row must not end the loop that everything else lives from (FAULTS F10).
                 log.exception("perdure: looking for due runs failed, trying again; this is a fault in Perdure")
-            self._arm(self._clock.now() + self._settings.poll)
+            self._arm(self._means.clock.now() + self._means.settings.poll)
 
     async def _look(self) -> None:
         while self._task is not None:
@@ -130,24 +119,24 @@ class Claimer:
                 return
             if not await self._renewed():
                 return
-            claimed = await self._store.claim(request)
+            claimed = await self._means.store.claim(request)
             self.backlog = len(claimed) == limit
             if claimed:
                 await self._loading.take(claimed)
             if not self.backlog:
-                next_wake = await self._store.next_wake(request)
+                next_wake = await self._means.store.next_wake(request)
                 if next_wake is not None:
                     self._arm(next_wake)
                 return
 
     def request(self, limit: int) -> ClaimRequest:
         """What this process can run."""
-        namespace = self._settings.namespace
+        namespace = self._means.settings.namespace
         return ClaimRequest(
-            owner=self._executor.owner,
+            owner=self._means.owner,
             namespaces=None if namespace is None else (namespace,),
-            serves=self._registry.serves(),
+            serves=self._means.registry.serves(),
             limit=limit,
-            lease=self._settings.lease,
+            lease=self._means.settings.lease,
             format=FORMAT,
         )

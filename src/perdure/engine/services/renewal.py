@@ -12,10 +12,10 @@ import threading
 from collections.abc import Callable
 
 from perdure.engine.executor import Executor
+from perdure.engine.means import Means
 from perdure.engine.services.watchdog import Watchdog
-from perdure.engine.settings import Settings
 from perdure.model.errors import StoreError
-from perdure.ports.store import Renewer, Store
+from perdure.ports.store import Renewer
 
 log = logging.getLogger("perdure.engine")
 
@@ -23,24 +23,21 @@ log = logging.getLogger("perdure.engine")
 class Renewal:
     """`start`, `fresh` and `stop` on the event loop; the work is done in a thread."""
 
-    def __init__(self, store: Store, executor: Executor, watchdog: Watchdog, settings: Settings) -> None:
-        self._store = store
+    def __init__(self, means: Means, executor: Executor, watchdog: Watchdog) -> None:
+        self._means = means
         self._executor = executor
         self._watchdog = watchdog
-        self._lease = settings.lease
         self._wake = threading.Event()
         self._stopping = False
         self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
         #: When the last renewal that succeeded began.
         self._renewed = 0
         #: Who waits for the next one.
         self._asked: list[asyncio.Future[None]] = []
 
     def start(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._renewed = self._store.now()
-        renewer = self._store.renewer()
+        self._renewed = self._means.store.now()
+        renewer = self._means.store.renewer()
         self._thread = threading.Thread(target=self._run, args=(renewer,), name="perdure-renewal", daemon=True)
         self._thread.start()
 
@@ -49,24 +46,24 @@ class Renewal:
         claim, and run twice, what we still hold. At once if they were renewed lately; False if they cannot be now."""
         if not len(self._executor.holdings) or self._fresh():
             return True
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[None] = self._means.loop.create_future()
         self._asked.append(future)
         self._wake.set()
         await future
         return self._fresh()
 
     def _fresh(self) -> bool:
-        return self._store.now() - self._renewed <= self._lease // 2
+        return self._means.store.now() - self._renewed <= self._means.settings.lease // 2
 
     async def stop(self) -> None:
         """Renew no more. Call after the last turn is in."""
         self._stopping = True
         self._wake.set()
         if self._thread is not None:
-            await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+            await self._means.loop.run_in_executor(None, self._thread.join)
 
     def _run(self, renewer: Renewer) -> None:
-        interval = self._lease / 3 / 1_000_000
+        interval = self._means.settings.lease / 3 / 1_000_000
         released = False
         try:
             while True:
@@ -88,9 +85,8 @@ class Renewal:
             renewer.close()
 
     def _tell(self, call: Callable[..., None], *arguments: object) -> None:
-        assert self._loop is not None
         try:
-            self._loop.call_soon_threadsafe(call, *arguments)
+            self._means.loop.call_soon_threadsafe(call, *arguments)
         except RuntimeError:
             self._stopping = True  # the loop is closed
 
@@ -101,11 +97,11 @@ class Renewal:
                 future.set_result(None)
 
     def _renew(self, renewer: Renewer) -> None:
-        now = self._store.now()
+        now = self._means.store.now()
         claims = self._executor.holdings.claims()
         if claims:
             try:
-                renewals = renewer.renew(self._executor.owner, self._lease, claims)
+                renewals = renewer.renew(self._means.owner, self._means.settings.lease, claims)
             except StoreError as error:
                 log.warning("perdure: cannot renew %d leases, trying again: %s", len(claims), error)
                 return
@@ -117,7 +113,7 @@ class Renewal:
         others = [claim for claim in self._executor.holdings.claims() if claim.incarnation != blocking]
         log.error("perdure: the event loop is dead; giving back %d runs and renewing no more", len(others))
         try:
-            renewer.release(self._executor.owner, others)
+            renewer.release(self._means.owner, others)
         except StoreError as error:
             log.warning("perdure: cannot give back runs, trying again: %s", error)
             return False

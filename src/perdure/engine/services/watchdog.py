@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sys
 import threading
 import traceback
-from collections.abc import Callable
 
 from perdure.engine.holdings import Holdings
-from perdure.engine.settings import Settings
+from perdure.engine.means import Means
 
 log = logging.getLogger("perdure.engine")
 
@@ -20,11 +18,9 @@ _INTERVAL = 0.25
 class Watchdog:
     """`start` and `stop` on the event loop, `dead` and `blocking` from any thread."""
 
-    def __init__(self, settings: Settings, monotonic: Callable[[], float], holdings: Holdings) -> None:
-        self._settings = settings
-        self._monotonic = monotonic
+    def __init__(self, means: Means, holdings: Holdings) -> None:
+        self._means = means
         self._stop = threading.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread = 0
         self._ticked = 0.0
         self._asked = False
@@ -34,9 +30,8 @@ class Watchdog:
         self.blocking: int | None = None
 
     def start(self) -> None:
-        self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
-        self._ticked = self._monotonic()
+        self._ticked = self._means.monotonic()
         threading.Thread(target=self._run, name="perdure-watchdog", daemon=True).start()
 
     async def stop(self) -> None:
@@ -44,10 +39,9 @@ class Watchdog:
 
     def dead(self) -> bool:
         """True if the loop has not ticked for so long that its leases must go."""
-        dead = self._monotonic() - self._ticked > self._settings.dead_loop / 1_000_000
+        dead = self._means.monotonic() - self._ticked > self._means.settings.dead_loop / 1_000_000
         if dead and self.blocking is None:
-            assert self._loop is not None
-            self.blocking = self._holdings.running_on(self._loop)
+            self.blocking = self._holdings.running_on(self._means.loop)
         return dead
 
     def _run(self) -> None:
@@ -55,17 +49,16 @@ class Watchdog:
             if not self._asked:
                 self._asked = True
                 try:
-                    assert self._loop is not None
-                    self._loop.call_soon_threadsafe(self._tick)
+                    self._means.loop.call_soon_threadsafe(self._tick)
                 except RuntimeError:
                     return  # the loop is closed
-            silent = self._monotonic() - self._ticked
-            if silent > self._settings.slow_loop / 1_000_000 and not self._reported:
+            silent = self._means.monotonic() - self._ticked
+            if silent > self._means.settings.slow_loop / 1_000_000 and not self._reported:
                 self._reported = True
                 self._report(silent)
 
     def _tick(self) -> None:
-        self._ticked = self._monotonic()
+        self._ticked = self._means.monotonic()
         self._asked = False
         self._reported = False
         self.blocking = None

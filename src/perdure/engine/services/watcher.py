@@ -3,30 +3,26 @@ interval while somebody waits, in case the hints are lost."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from perdure.engine.endings import Endings
-from perdure.engine.settings import Settings
-from perdure.ports.clock import Alarm, Clock
-from perdure.ports.store import Store
+from perdure.engine.means import Means
+from perdure.ports.clock import Alarm
 
 
 class Watcher:
     """`start`, `stop` and `subscribe` on the event loop."""
 
-    def __init__(self, store: Store, clock: Clock, endings: Endings, settings: Settings) -> None:
-        self._store = store
-        self._clock = clock
+    def __init__(self, means: Means, endings: Endings) -> None:
+        self._means = means
         self._endings = endings
-        self._poll = settings.poll
         self._listeners: list[Callable[[], None]] = [endings.changed]
         self._unsubscribe: Callable[[], None] | None = None
         self._alarm: Alarm | None = None
         self._told = False
 
     def start(self) -> None:
-        loop = asyncio.get_running_loop()
+        loop = self._means.loop
 
         def changed() -> None:
             # Any thread. Several hints before the loop gets to it are one.
@@ -37,7 +33,7 @@ class Watcher:
                 except RuntimeError:
                     pass  # the loop is closed: nobody waits any more
 
-        self._unsubscribe = self._store.on_change(changed)
+        self._unsubscribe = self._means.store.on_change(changed)
         self._arm()
 
     async def stop(self) -> None:
@@ -58,7 +54,7 @@ class Watcher:
             listener()
 
     def _arm(self) -> None:
-        self._alarm = self._clock.call_at(self._clock.now() + self._poll, self._ring)
+        self._alarm = self._means.clock.call_at(self._means.clock.now() + self._means.settings.poll, self._ring)
 
     def _ring(self) -> None:
         if self._endings.waiting():
