@@ -1,36 +1,45 @@
-"""The crash test: workers are killed at random while a mixed load runs, until it is through; then everything is checked.
+"""The crash test: workers are killed and stopped at random while a mixed load runs, until it is through; then all is checked.
 
-`python -m tests.crash.crash KILLS SEED` runs a long one by hand.
+`python -m tests.crash.crash KILLS SEED [WORKERS]` runs a long one by hand.
 """
 
 from __future__ import annotations
 
 import asyncio
-import mmap
 import os
 import random
-import signal
-import subprocess
 import sys
 import tempfile
-from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perdure import Perdure, Status
+from perdure import Perdure
+from tests.crash import checks, load
+from tests.crash.clients import CLIENTS, End, end_of, expected
+from tests.crash.nursery import IN_COMMIT, OPENING
+from tests.crash.workers import Log, Workers
 
-from tests.crash import load
-from tests.crash.nursery import SLOTS
+#: So many runs are unfinished at a time.
+_OPEN = 30
 
-#: Workers alive at a time.
-WORKERS = 2
+#: Seconds. Some times the lease.
+_STANDSTILL = 2
+
+#: Seconds that one run may take. They take a second or two.
+_PATIENCE = 60
 
 
 @dataclass
 class Report:
+    """What was hit, and what came of it."""
+
     kills: int = 0
     in_step: int = 0
     in_commit: int = 0
+    opening: int = 0
+    stops: int = 0
     runs: int = 0
     attempts: int = 0
     cut: int = 0
@@ -38,227 +47,149 @@ class Report:
 
     def __str__(self) -> str:
         return (
-            f"{self.kills} kills, {self.in_step} inside a step, {self.in_commit} inside a commit; {self.runs} runs, "
-            f"{self.attempts} attempts of steps, {self.cut} of them cut off; {len(self.problems)} problems"
+            f"{self.kills} kills ({self.in_step} inside a step, {self.in_commit} inside a commit, {self.opening} while "
+            f"opening) and {self.stops} stops; {self.runs} runs, {self.attempts} attempts of steps, {self.cut} of them cut "
+            f"off; {len(self.problems)} problems"
         )
 
 
-@dataclass(frozen=True)
-class Line:
-    pid: int
-    what: str
-    run: str
-    seq: int
-    attempt: int
-    name: str
+class Crash:
+    """One load under so many kills."""
+
+    def __init__(self, app: Perdure, path: Path, rng: random.Random, log: Log, workers: Workers) -> None:
+        self.report = Report()
+        self._app = app
+        self._path = path
+        self._rng = rng
+        self._log = log
+        self._workers = workers
+        self._told: dict[str, tuple[End, End]] = {}
+        self._over = asyncio.Event()
+
+    async def run(self, kills: int, workers: int) -> None:
+        for slot in range(workers):
+            self._workers.spawn(slot)
+        feeding = asyncio.create_task(self._feed())
+        try:
+            while self.report.kills < kills:
+                await self._harm()
+            self._workers.go_on()
+            self._over.set()
+            await feeding
+        finally:
+            feeding.cancel()
+        self.report.runs = len(self._told)
+        for run_id, (end, due) in self._told.items():
+            if end != due:
+                self.report.problems.append(f"{run_id} ended with {end!r}, not {due!r}")
+
+    async def check(self) -> None:
+        report, lines = self.report, self._log.lines
+        report.problems += await checks.everything(self._app, self._path, lines)
+        report.attempts = sum(line.what == "begin" for line in lines)
+        report.cut = 2 * report.attempts - len(lines)
+        for run_id, (_, due) in self._told.items():
+            again = await end_of(self._app.get_run(run_id))
+            if again != due:
+                report.problems.append(f"{run_id} had ended with {due!r}, and then {again!r}")
+
+    # -- harm ---------------------------------------------------------------------------------------------------------
+
+    async def _harm(self) -> None:
+        rng, workers = self._rng, self._workers
+        running = [slot for slot in workers.alive if slot not in workers.stopped]
+        if rng.random() < 0.1 and len(running) > 1:
+            workers.stop(rng.choice(running))
+            self.report.stops += 1
+            return
+        if rng.random() < 0.15:
+            workers.go_on()
+        slots = list(workers.alive)
+        if rng.random() > 0.1:  # else perhaps one that is just being born
+            await self._progress(rng.randint(1, 25))
+            slots = [slot for slot in slots if workers.where(slot) != OPENING] or slots
+        slot = rng.choice(slots)
+        pid, where = workers.kill(slot)
+        self.report.kills += 1
+        self.report.in_commit += where == IN_COMMIT
+        self.report.opening += where == OPENING
+        self.report.in_step += self._log.in_step(pid)
+        workers.spawn(slot)
+
+    async def _progress(self, lines: int) -> None:
+        """Wait until so much more was done. One that was stopped inside a commit has the file's lock, and must go on first."""
+        try:
+            await asyncio.wait_for(self._log.grow(lines), _STANDSTILL)
+        except TimeoutError:
+            if not self._workers.stopped:
+                self.report.problems += ["nothing was done for seconds", *checks.who_holds(self._path)]
+                self._workers.tell_stacks()
+            self._workers.go_on()
+
+    # -- load ---------------------------------------------------------------------------------------------------------
+
+    async def _feed(self) -> None:
+        """Keep the workers busy until the last kill."""
+        room = asyncio.Semaphore(_OPEN)
+        async with asyncio.TaskGroup() as group:
+            number = 0
+            while not self._over.is_set():
+                await room.acquire()
+                name = self._rng.choice(list(CLIENTS))
+                group.create_task(self._one(name, f"{name}:{number}", self._rng.randint(0, 100), room))
+                number += 1
+
+    async def _one(self, name: str, run_id: str, n: int, room: asyncio.Semaphore) -> None:
+        due = expected(name, n)
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                end = await CLIENTS[name](self._app, run_id, n, random.Random(f"{run_id}{n}"))
+        except Exception as error:
+            end = f"{type(error).__name__}: {error}"
+            self.report.problems += [f"{run_id}: {end}", *checks.who_holds(self._path)]
+        finally:
+            room.release()
+        self._told[run_id] = (end, due)
 
 
-class Log:
-    """What the steps of all workers wrote, and a way to wait for more of it."""
-
-    def __init__(self, fd: int) -> None:
-        self.lines: list[Line] = []
-        self._fd = fd
-        self._rest = b""
-        self._grown = asyncio.Event()
-        os.set_blocking(fd, False)
-        asyncio.get_running_loop().add_reader(fd, self.read)
-
-    def read(self) -> None:
-        while True:
-            try:
-                data = os.read(self._fd, 65536)
-            except BlockingIOError:
-                return
-            *lines, self._rest = (self._rest + data).split(b"\n")
-            for line in lines:
-                pid, what, run, seq, attempt, name = line.decode().split(" ")
-                self.lines.append(Line(int(pid), what, run, int(seq), int(attempt), name))
-            self._grown.set()
-            if not data:
-                return
-
-    async def grow(self, by: int) -> None:
-        """Wait for so many lines more."""
-        wanted = len(self.lines) + by
-        while len(self.lines) < wanted:
-            self._grown.clear()
-            await self._grown.wait()
-
-    def unfinished(self, pid: int) -> int:
-        """Attempts that this process began and did not end."""
-        count: Counter[tuple[str, int, int]] = Counter()
-        for line in self.lines:
-            if line.pid == pid:
-                count[line.run, line.seq, line.attempt] += 1 if line.what == "begin" else -1
-        return sum(1 for value in count.values() if value > 0)
-
-    def close(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._fd)
-
-
-class Nursery:
-    """Workers, by slot."""
-
-    def __init__(self, url: str, pipe: int, map_path: Path) -> None:
-        map_path.write_bytes(bytes(SLOTS))
-        with map_path.open("r+b") as file:
-            self._marks = mmap.mmap(file.fileno(), SLOTS)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.nursery", url, str(pipe), str(map_path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            pass_fds=[pipe],
-            text=True,
-        )
-        self.alive: dict[int, int] = {}
-
-    def spawn(self, slot: int) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(f"{slot}\n")
-        self._process.stdin.flush()
-        self.alive[slot] = int(self._process.stdout.readline())
-
-    def kill(self, slot: int) -> tuple[int, bool]:
-        """Kill the worker of a slot; its pid, and whether it was inside a commit."""
-        pid = self.alive.pop(slot)
-        os.kill(pid, signal.SIGKILL)
-        return pid, self._marks[slot] == 1
-
-    def close(self) -> None:
-        for slot in list(self.alive):
-            self.kill(slot)
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait()
-        self._process.stdout.close()
-        self._marks.close()
-
-
-async def crash(kills: int, seed: int, folder: Path) -> Report:
-    """Run the load under so many kills, and check what came of it."""
-    rng = random.Random(seed)
-    report = Report()
-    url = f"sqlite:///{folder / 'crash.db'}"
+@contextmanager
+def _pipe() -> Iterator[tuple[int, int]]:
     reading, writing = os.pipe()
-    log = Log(reading)
-    nursery = Nursery(url, writing, folder / "marks")
     try:
-        async with Perdure(url, include=[load], consume=False, poll=0.2) as app:
-            await _kill_on(app, kills, rng, log, nursery, report)
-            await _check(app, log, report)
+        yield reading, writing
     finally:
-        nursery.close()
-        log.close()
         os.close(reading)
         os.close(writing)
-    return report
 
 
-async def _kill_on(app: Perdure, kills: int, rng: random.Random, log: Log, nursery: Nursery, report: Report) -> None:
-    runs: dict[str, tuple[str, int]] = {}
-    for slot in range(WORKERS):
-        nursery.spawn(slot)
-    stop = asyncio.Event()
-    feeding = asyncio.create_task(_feed(app, rng, runs, stop))
-    try:
-        for _ in range(kills):
-            await log.grow(rng.randint(1, 25))
-            slot = rng.choice(list(nursery.alive))
-            pid, in_commit = nursery.kill(slot)
-            log.read()
-            report.kills += 1
-            report.in_commit += in_commit
-            report.in_step += log.unfinished(pid) > 0
-            nursery.spawn(slot)
-        stop.set()
-        await feeding
-        for run_id, (name, n) in runs.items():
-            result = await app.get_run(run_id).result(timeout=60)
-            if result != load.expected(name, n):
-                report.problems.append(f"{run_id} returned {result}, not {load.expected(name, n)}")
-    finally:
-        feeding.cancel()
-    report.runs = len(runs)
-
-
-#: So many runs are unfinished at a time.
-_OPEN = 30
-
-
-async def _feed(app: Perdure, rng: random.Random, runs: dict[str, tuple[str, int]], stop: asyncio.Event) -> None:
-    """Keep the workers busy until the last kill."""
-    room = asyncio.Semaphore(_OPEN)
-    async with asyncio.TaskGroup() as group:
-        while not stop.is_set():
-            await room.acquire()
-            name = rng.choice(["sequence", "fan", "timers", "family", "counter"])
-            n = rng.randint(0, 100)
-            run_id = f"{name}:{len(runs)}"
-            runs[run_id] = (name, n)
-            group.create_task(_one(app, name, n, run_id, room))
-
-
-async def _one(app: Perdure, name: str, n: int, run_id: str, room: asyncio.Semaphore) -> None:
-    try:
-        if name == "counter":
-            run = await app.start("counter", 0, 0, load.SIGNALS, id=run_id)
-            for i in range(load.SIGNALS):
-                await run.signal("add", n, id=f"{i}")
-                await run.signal("add", n, id=f"{i}")  # as a sender does that lost the answer
-        else:
-            run = await app.start(name, n, id=run_id)
-        await run.result(timeout=120)
-    finally:
-        room.release()
-
-
-async def _check(app: Perdure, log: Log, report: Report) -> None:
-    """What must hold whatever was killed when."""
-    for finding in await app.engine.store.audit(heal=False):
-        report.problems.append(f"the audit found: {finding.run.id} {finding.what}")
-    runs = await app.runs(limit=100_000)
-    for run in runs:
-        if run.status is not Status.COMPLETED:
-            report.problems.append(f"{run.id} is {run.status}")
-    histories = await app.engine.store.history([run.incarnation for run in runs])
-    for run in runs:
-        report.cut += sum(1 for entry in histories[run.incarnation] if entry.event.name == "ATTEMPT_CUT")
-    report.problems += _steps_out_of_order(log)
-    report.attempts = sum(1 for line in log.lines if line.what == "begin")
-
-
-def _steps_out_of_order(log: Log) -> list[str]:
-    """In a sequence, a later step begins only after an earlier one's result is durable: so that one must never run again.
-
-    And the number of an attempt must never be used twice.
-    """
-    problems: list[str] = []
-    furthest: dict[str, int] = {}
-    seen: set[tuple[str, int, int, str]] = set()
-    for line in log.lines:
-        if line.what != "begin":
-            continue
-        attempt = (line.run, line.seq, line.attempt, line.name)
-        if attempt in seen:
-            problems.append(f"attempt {line.attempt} of {line.run}#{line.seq} began twice")
-        seen.add(attempt)
-        if line.run.startswith("sequence") and line.seq < furthest.get(line.run, 0):
-            problems.append(f"{line.run}#{line.seq} ran again after #{furthest[line.run]} had begun")
-        furthest[line.run] = max(line.seq, furthest.get(line.run, 0))
-    return problems
+async def crash(kills: int, seed: int, folder: Path, workers: int = 2) -> Report:
+    """Run the load under so many kills, and check what came of it."""
+    path = folder / "crash.db"
+    url = f"sqlite:///{path}"
+    with _pipe() as (reading, writing):
+        log = Log(reading)
+        fleet = Workers(url, writing, folder)
+        try:
+            async with Perdure(url, include=[load], consume=False, poll=0.2) as app:
+                test = Crash(app, path, random.Random(seed), log, fleet)
+                await test.run(kills, workers)
+                await test.check()
+        finally:
+            fleet.close()
+            log.close()
+    test.report.problems += [line for line in fleet.errors() if "fault in Perdure" in line or "Traceback" in line]
+    return test.report
 
 
 async def main() -> None:
     kills, seed = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else random.randrange(10**9)
-    print("seed", seed)
+    workers = int(sys.argv[3]) if len(sys.argv) > 3 else 2
     with tempfile.TemporaryDirectory() as folder:
-        report = await crash(kills, seed, Path(folder))
-    print(report)
-    for problem in report.problems[:20]:
-        print(" ", problem)
+        report = await crash(kills, seed, Path(folder), workers)
+        lines = [f"seed {seed}, {workers} workers: {report}", *report.problems[:20]]
+        if report.problems:
+            lines.append((Path(folder) / "errors").read_text(errors="replace")[-5000:])
+    sys.stdout.write("\n  ".join(lines) + "\n")
 
 
 if __name__ == "__main__":

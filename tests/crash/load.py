@@ -1,4 +1,4 @@
-"""The mixed load of the crash test: every kind of operation, each run with a result that can be checked.
+"""The mixed load of the crash test: every kind of operation, each run with an end that can be checked.
 
 Steps write `begin` and `end` lines into a pipe that outlives their process: what was written is written, whatever happens then.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 
-from perdure import Context, current_step, step, workflow
+from perdure import Context, FatalError, current_step, step, workflow
 
 #: Set in the worker before anything runs.
 pipe = -1
@@ -23,7 +23,7 @@ def tell(what: str) -> None:
 @step
 async def note(n: int) -> int:
     tell("begin")
-    await asyncio.sleep(0)
+    await asyncio.sleep(0.002)  # as long as a quick query
     tell("end")
     return n
 
@@ -32,6 +32,7 @@ async def note(n: int) -> int:
 async def flaky(n: int) -> int:
     tell("begin")
     if current_step().attempt % 3:
+        tell("failed")
         raise RuntimeError("not yet")
     tell("end")
     return n
@@ -44,11 +45,30 @@ def threaded(n: int) -> int:
     return n
 
 
+@step
+async def fatal(n: int) -> int:
+    tell("begin")
+    tell("failed")
+    raise FatalError(f"no {n}")
+
+
+@step
+async def fragile(n: int) -> int:
+    """Works when an operator has had it tried again."""
+    tell("begin")
+    if current_step().attempt < 2:
+        tell("failed")
+        raise FatalError("not the first time")
+    tell("end")
+    return n
+
+
 @workflow
 async def sequence(ctx: Context, n: int) -> int:
     total = 0
     for i in range(6):
         total += await note(n + i)
+        ctx.set_value("done", i)
     return total
 
 
@@ -77,32 +97,38 @@ async def family(ctx: Context, n: int) -> int:
 
 
 @workflow
-async def counter(ctx: Context, total: int, seen: int, wanted: int) -> int:
-    """Adds up `wanted` signals, three a link of its chain."""
+async def mailbox(ctx: Context, got: list[int], wanted: int) -> list[int]:
+    """The signals in the order in which they came, three a link of its chain."""
     for _ in range(3):
-        total += await ctx.wait_for_signal("add", type=int)
-        seen += 1
-        await note(total)
-        if seen == wanted:
-            return total
-    ctx.continue_as_new(total, seen, wanted)
+        got.append(await ctx.wait_for_signal("mail", type=int))
+        await note(len(got))
+        if len(got) == wanted:
+            return got
+    return ctx.continue_as_new(got, wanted)
 
 
-SIGNALS = 8
+@workflow
+async def approval(ctx: Context, n: int) -> int:
+    """Waits for a token, which may have its message already."""
+    await note(n)
+    return await ctx.wait_for_signal("approve", type=int, token=f"approve:{ctx.run_id}")
 
 
-def expected(workflow: str, n: int) -> int:
-    """What a run with input n returns."""
-    sequence_of = lambda n: sum(n + i for i in range(6))  # noqa: E731
-    fan_of = lambda n: sum(n + i for i in range(4)) + 2 * n  # noqa: E731
-    match workflow:
-        case "sequence":
-            return sequence_of(n)
-        case "fan":
-            return fan_of(n)
-        case "family":
-            return sequence_of(n) + fan_of(n) + fan_of(n + 1) + fan_of(n + 2)
-        case "counter":
-            return n * SIGNALS
-        case _:
-            return n
+@workflow
+async def doomed(ctx: Context, n: int) -> int:
+    """Fails, while its sibling may still run."""
+    return sum(await asyncio.gather(note(n), fatal(n), flaky(n)))
+
+
+@workflow
+async def revived(ctx: Context, n: int) -> int:
+    return await note(n) + await fragile(n)
+
+
+@workflow
+async def patient(ctx: Context, n: int) -> int:
+    """Never ends by itself, nor does its child."""
+    await note(n)
+    if n > 0:
+        return await patient.run(n - 1)
+    return await ctx.wait_for_signal("never", type=int)
