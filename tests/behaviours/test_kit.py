@@ -194,6 +194,32 @@ async def test_replay_09_a_recording_keeps_the_token_of_a_wait(world: World) -> 
     replay(waits, Recording.load(recording.dump()))
 
 
+async def test_replay_09_the_end_that_counts_is_the_one_after_the_last_requeue(world: World) -> None:
+    healthy = False
+
+    @step
+    async def check() -> str:
+        if not healthy:
+            raise ValueError("ill")
+        return "well"
+
+    @workflow
+    async def checks(ctx: Context) -> str:
+        return await check()
+
+    async with world.app(checks) as app:
+        run = await app.start(checks, id="r1")
+        await app.settle()
+        healthy = True
+        await run.requeue()
+        assert await run.result() == "well"
+        recording = await record(run)
+    replay(checks, recording)
+    for end in range(1, len(recording.history) + 1):
+        if end == len(recording.history) or recording.history[end].commit != recording.history[end - 1].commit:
+            replay(checks, Recording(recording.run, recording.started_at, recording.history[:end]))
+
+
 async def test_replay_09_what_is_no_recording_is_refused(world: World) -> None:
     @workflow
     async def other() -> None: ...

@@ -28,7 +28,7 @@ from perdure.model.run import NewRun, Status
 
 
 class _Line(Struct, omit_defaults=True):
-    """An entry as the file has it: payloads as the JSON they are."""
+    """An entry as the file has it: payloads as the JSON they are, but for the token of a wait, which is none."""
 
     event: str
     seq: int
@@ -36,6 +36,7 @@ class _Line(Struct, omit_defaults=True):
     op: Op | None = None
     name: str = ""
     payload: Raw | UnsetType = UNSET
+    token: str | UnsetType = UNSET
     due: int | None = None
     began: int | None = None
     commit: int = 0
@@ -127,7 +128,8 @@ def replay(
 
 def _check_end(recording: Recording, outcome: Outcome | None) -> None:
     """The body must end as it did, where it did end by itself."""
-    recorded = next((entry.name for entry in recording.history if entry.event is Event.END), "")
+    last = next((entry for entry in reversed(recording.history) if entry.event in (Event.END, Event.REQUEUED)), None)
+    recorded = "" if last is None else last.name  # A requeue took back the end before it.
     issued = _end(outcome)
     if recorded not in (Status.COMPLETED, Status.FAILED) or issued == recorded:
         return
@@ -151,10 +153,21 @@ def _end(outcome: Outcome | None) -> str:
 
 
 def _line(entry: Entry) -> _Line:
-    payload = UNSET if entry.payload is None else Raw(entry.payload)
-    return _Line(
-        entry.event.name, entry.seq, entry.at, entry.op, entry.name, payload, entry.due, entry.began, entry.commit
+    line = _Line(
+        entry.event.name,
+        entry.seq,
+        entry.at,
+        entry.op,
+        entry.name,
+        due=entry.due,
+        began=entry.began,
+        commit=entry.commit,
     )
+    if entry.payload is None:
+        return line
+    if entry.op is Op.SIGNAL and entry.event is Event.SCHEDULED:
+        return msgspec.structs.replace(line, token=entry.payload.decode())
+    return msgspec.structs.replace(line, payload=Raw(entry.payload))
 
 
 def _compact(json: Raw) -> bytes:
@@ -163,6 +176,7 @@ def _compact(json: Raw) -> bytes:
 
 def _entry(line: _Line) -> Entry:
     payload = None if line.payload is UNSET else _compact(line.payload)
+    payload = payload if line.token is UNSET else line.token.encode()
     return Entry(Event[line.event], line.seq, line.op, line.name, payload, line.at, line.due, line.began, line.commit)
 
 
