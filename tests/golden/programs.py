@@ -1,0 +1,426 @@
+"""The programs whose histories are kept. Together they cover every kind of operation and every kind of entry.
+
+What a body here issues, and in which order, is for ever: a history of it is in `histories/`, and a change that today's code
+would not survive is just what the test is there to find. Change nothing; write another program and record that one too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from perdure import (
+    ChildFailed,
+    Context,
+    FatalError,
+    GatherError,
+    RunHandle,
+    SignalTimeout,
+    as_completed,
+    current_step,
+    step,
+    workflow,
+)
+from perdure.model.commit import Send
+from perdure.model.messages import MessageKind, Outgoing
+from perdure.stores.memory import MemoryStore
+from perdure.testing import TestApp
+
+# ---------------------------------------------------------------- steps
+
+
+@dataclass
+class Item:
+    name: str
+    price: Decimal
+    ordered: datetime
+    tags: set[str]
+
+
+@step
+async def price(item: Item, factor: int = 1) -> Decimal:
+    return item.price * factor
+
+
+@step
+def label(item: Item) -> bytes:
+    return item.name.encode()
+
+
+@step(max_attempts=3, base=10, backoff="fixed")
+async def flaky() -> int:
+    if current_step().attempt < 3:
+        raise ConnectionError("not yet")
+    return current_step().attempt
+
+
+@step(max_attempts=2, base=5)
+async def hopeless(code: str) -> None:
+    raise FatalError("never", code=code) if code else ValueError("no code")
+
+
+@workflow
+async def steps(ctx: Context, item: Item) -> list[str]:
+    seen = [str(await price(item)), str(await price(item, factor=3))]
+    ctx.set_value("progress", {"seen": seen})
+    seen.append((await ctx.step(label, item)).decode())
+    seen.append(await ctx.local_step("stamp", item.ordered.isoformat, type=str))
+    seen.append(str(await ctx.side_effect(lambda: 4)))
+    seen.append(str(await flaky()))
+    for code in ("spent", ""):
+        try:
+            await hopeless(code)
+        except (FatalError, ValueError) as error:
+            seen.append(f"{type(error).__name__}: {error}")
+    ctx.set_value("progress", {"seen": seen})
+    return [*seen, str(ctx.uuid4()), str(ctx.random.getrandbits(32)), ctx.now().isoformat()]
+
+
+async def drive_steps(app: TestApp) -> RunHandle[Any]:
+    item = Item("lamp", Decimal("9.50"), datetime(2025, 1, 1, tzinfo=UTC), {"b", "a"})
+    run = await app.start(steps, item, id="golden")
+    await app.tick(60)
+    return run
+
+
+# ---------------------------------------------------------------- asyncio
+
+
+@step
+async def echo(value: int) -> int:
+    return value
+
+
+async def _slept(seconds: float, value: int) -> int:
+    await asyncio.sleep(seconds)
+    return await echo(value)
+
+
+@workflow
+async def concurrency(ctx: Context) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    found["gather"] = await asyncio.gather(echo(1), echo(2), _slept(3, 3))
+    done, pending = await asyncio.wait(
+        [asyncio.create_task(_slept(n % 2, n)) for n in range(8)], return_when=asyncio.FIRST_COMPLETED
+    )
+    # Sets of tasks: what is issued next depends on their order.
+    found["first"] = [await echo(10 + task.result()) for task in done]
+    found["rest"] = [await echo(10 + await task) for task in pending]
+    found["completed"] = [await one for one in as_completed([_slept(2, 20), _slept(1, 21), echo(22)])]
+    try:
+        async with asyncio.timeout(5):
+            await asyncio.gather(_slept(1, 30), _slept(50, 31))
+    except TimeoutError:
+        found["timeout"] = ctx.now().isoformat()
+    found["in time"] = await asyncio.wait_for(_slept(1, 40), timeout=5)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(_slept(n, 50 + n)) for n in (2, 1)]
+    found["group"] = [task.result() for task in tasks]
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_slept(100, 60))
+            group.create_task(_failing())
+    except ExceptionGroup as error:
+        found["failed group"] = str(error.exceptions[0])
+    await ctx.sleep_until(ctx.now() + timedelta(days=1))
+    found["queue"] = await _queue()
+    return found
+
+
+async def _failing() -> None:
+    await asyncio.sleep(1)
+    await hopeless("group")
+
+
+async def _queue() -> list[int]:
+    queue: asyncio.Queue[int] = asyncio.Queue(maxsize=1)
+    lock, got = asyncio.Lock(), list[int]()
+
+    async def put() -> None:
+        for n in range(3):
+            await queue.put(await echo(n))
+
+    async def take() -> None:
+        for _ in range(3):
+            async with lock:
+                got.append(await queue.get())
+
+    await asyncio.gather(put(), take())
+    return got
+
+
+async def drive_concurrency(app: TestApp) -> RunHandle[Any]:
+    run = await app.start(concurrency, id="golden")
+    await app.tick(timedelta(days=2))
+    return run
+
+
+# ---------------------------------------------------------------- signals
+
+
+@workflow
+async def signals(ctx: Context) -> list[Any]:
+    got: list[Any] = [await ctx.wait_for_signal("go", type=int)]
+    got.append(await ctx.wait_for_signal("go", type=int))
+    got.append(await ctx.wait_for_signal("payment", token="order:7"))
+    try:
+        await ctx.wait_for_signal("never", timeout=30)
+    except SignalTimeout as error:
+        got.append(error.timeout)
+    try:
+        await ctx.wait_for_signal("never", token="order:8", timeout=30)
+    except SignalTimeout as error:
+        got.append(str(error))
+    got.append(await ctx.wait_for_signal("late", timeout=100))
+    left = asyncio.ensure_future(ctx.wait_for_signal("left"))
+    done, _ = await asyncio.wait(
+        [left, asyncio.ensure_future(ctx.wait_for_signal("right"))], return_when="FIRST_COMPLETED"
+    )
+    return got + [one.result() for one in done]
+
+
+async def drive_signals(app: TestApp) -> RunHandle[Any]:
+    run = await app.signal_with_start(signals, id="golden", signal="go", payload=1)
+    await run.signal("go", 2)
+    await run.signal("right", "side")  # long before it is waited for
+    await app.settle()
+    await app.signal(token="order:7", payload={"paid": True})
+    await app.tick(61)
+    await run.signal("late", "but here")
+    await app.settle()
+    return run
+
+
+# ---------------------------------------------------------------- children
+
+
+@workflow
+async def leaf(ctx: Context, n: int) -> int:
+    if n < 0:
+        raise ValueError(f"{n} is too small")
+    await asyncio.sleep(n)
+    return await echo(n)
+
+
+@workflow
+async def children(ctx: Context) -> dict[str, Any]:
+    found: dict[str, Any] = {"child": await ctx.child(leaf, 1)}
+    try:
+        await ctx.child(leaf, -1, id="golden-failing")
+    except ChildFailed as error:
+        found["failed"] = [error.status, str(error.__cause__)]
+    handle = await ctx.start_child(leaf, 2)
+    found["all"] = await ctx.all(leaf, [3, 0, 1])
+    try:
+        await ctx.all(leaf, [1, -2, 2])
+    except GatherError as error:
+        found["gather"] = [error.results, [(index, id) for index, id, _ in error.failures]]
+    try:
+        await ctx.all(leaf, [50, -3], mode="fail_fast")
+    except GatherError as error:
+        found["fail fast"] = error.results
+    found["joined"] = await handle.result()
+    try:
+        async with asyncio.timeout(5):
+            await ctx.child(leaf, 500)
+    except TimeoutError:
+        found["cancelled"] = True
+    try:
+        await ctx.child("nobody-knows-it", 1)
+    except ChildFailed as error:
+        found["unknown"] = error.status
+    await leaf.start(1)
+    found["run"] = await leaf.run(2)
+    return found
+
+
+async def drive_children(app: TestApp) -> RunHandle[Any]:
+    run = await app.start(children, id="golden")
+    await app.tick(600)
+    return run
+
+
+# ---------------------------------------------------------------- continue-as-new
+
+
+@workflow
+async def links(ctx: Context, count: int, kept: list[str]) -> list[str]:
+    kept.append(await ctx.wait_for_signal("more", type=str))
+    kept.append(str(ctx.uuid4()))
+    if count == 2:
+        return kept
+    return ctx.continue_as_new(count + 1, kept)
+
+
+async def drive_links(app: TestApp) -> RunHandle[Any]:
+    run = await app.start(links, 1, [], id="golden")
+    for word in ("a", "b"):
+        await run.signal("more", word)
+    await app.settle()
+    return run
+
+
+async def drive_second_link(app: TestApp) -> RunHandle[Any]:
+    await drive_links(app)
+    return app.get_run("golden~1")
+
+
+# ---------------------------------------------------------------- patches
+
+
+@workflow
+async def patched(ctx: Context) -> list[int]:
+    found = [await echo(1)]
+    if ctx.patched("twice"):
+        found.append(await echo(2))
+    await asyncio.sleep(10)
+    if ctx.patched("thrice"):
+        found.append(await echo(3))
+    return found
+
+
+@workflow(name="patched")
+async def before_the_patches(ctx: Context) -> list[int]:
+    found = [await echo(1)]
+    await asyncio.sleep(10)
+    return found
+
+
+async def drive_patched(app: TestApp) -> RunHandle[Any]:
+    run = await app.start(patched, id="golden")
+    await app.tick(10)
+    return run
+
+
+async def drive_before_the_patches(app: TestApp) -> RunHandle[Any]:
+    run = await app.start(before_the_patches, id="golden")
+    await app.tick(10)
+    return run
+
+
+# ---------------------------------------------------------------- what operators and crashes do
+
+
+class Outside:
+    """What the steps meet."""
+
+    healthy = False
+    gate = asyncio.Event()
+
+
+@step(max_attempts=2, base=1)
+async def broken(n: int) -> int:
+    if not Outside.healthy:
+        raise ConnectionError("down")
+    return n
+
+
+@workflow
+async def requeued(ctx: Context) -> list[int]:
+    first = await echo(1)
+    try:
+        await broken(0)
+    except ConnectionError:
+        await asyncio.sleep(1)  # something was built on this failure: it stays
+    return [first, *await asyncio.gather(broken(2), _slept(1000, 3))]
+
+
+async def drive_requeued(app: TestApp) -> RunHandle[Any]:
+    Outside.healthy = False
+    run = await app.start(requeued, id="golden")
+    await app.tick(60)
+    Outside.healthy = True
+    await run.requeue()
+    await app.tick(2000)
+    return run
+
+
+@workflow
+async def cut_off(ctx: Context) -> int:
+    return await stuck(5)
+
+
+@step
+async def stuck(n: int) -> int:
+    await Outside.gate.wait()
+    return n
+
+
+async def drive_cut_off(app: TestApp) -> RunHandle[Any]:
+    Outside.gate = asyncio.Event()
+    store = app.store
+    assert isinstance(store, MemoryStore)
+    async with TestApp(cut_off, store=store.view(), clock=app.clock, drain=0.001) as lost:
+        await lost.start(cut_off, id="golden")
+        await lost.settle(steps=False)
+    Outside.gate.set()
+    await app.settle()
+    return app.get_run("golden")
+
+
+@workflow
+async def cancelled(ctx: Context) -> str:
+    try:
+        await asyncio.gather(ctx.wait_for_signal("never"), _slept(100, 1))
+    except asyncio.CancelledError:
+        await echo(2)
+        raise
+    return "not cancelled"
+
+
+async def drive_cancelled(app: TestApp) -> RunHandle[Any]:
+    run = await app.start(cancelled, id="golden")
+    await app.settle()
+    cancel = Outgoing(kind=MessageKind.CANCEL, run_id="golden")  # the cancel that lets the body clean up
+    await app.engine.committer.ask(Send(cancel))
+    await app.settle()
+    return run
+
+
+@workflow
+async def failed(ctx: Context) -> None:
+    await asyncio.sleep(1)
+    try:
+        raise KeyError("inner")
+    except KeyError as error:
+        raise FatalError("outer", code="golden", details={"n": 1}) from error
+
+
+async def drive_failed(app: TestApp) -> RunHandle[Any]:
+    run = await app.start(failed, id="golden")
+    await app.tick(1)
+    return run
+
+
+# ---------------------------------------------------------------- their names
+
+Drive = Callable[[TestApp], Coroutine[Any, Any, RunHandle[Any]]]
+
+
+@dataclass(frozen=True)
+class Program:
+    """`recorded` is what lived the history, `today` the code that it must fit."""
+
+    today: Any
+    drive: Drive
+    recorded: Any = None
+
+
+PROGRAMS = {
+    "steps": Program(steps, drive_steps),
+    "concurrency": Program(concurrency, drive_concurrency),
+    "signals": Program(signals, drive_signals),
+    "children": Program(children, drive_children),
+    "first-link": Program(links, drive_links),
+    "last-link": Program(links, drive_second_link),
+    "patched": Program(patched, drive_patched),
+    "before-the-patches": Program(patched, drive_before_the_patches, recorded=before_the_patches),
+    "requeued": Program(requeued, drive_requeued),
+    "cut-off": Program(cut_off, drive_cut_off),
+    "cancelled": Program(cancelled, drive_cancelled),
+    "failed": Program(failed, drive_failed),
+}
