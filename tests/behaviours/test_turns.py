@@ -94,3 +94,22 @@ async def test_no_step_begins_before_the_commit_that_asked_for_it(world: World) 
         run = await starting
         assert await run.result() == 0
         assert calls == [0]
+
+
+async def test_a_run_that_is_blocked_over_unread_messages_stays_blocked(world: World) -> None:
+    @workflow
+    async def waits(ctx: Context) -> None:
+        await ctx.wait_for_signal("go")
+        await asyncio.Event().wait()  # a deadlock: nothing can ever set it
+
+    async with world.app(waits) as app:
+        run = await app.start(waits, id="r")
+        await app.settle()
+        for _ in range(3):
+            await run.signal("go")
+        await app.settle()
+        assert await run.status() is Status.BLOCKED
+        await run.signal("go")
+        await app.settle()
+        assert await run.status() is Status.BLOCKED
+        assert (await run.info()).inbox == 4

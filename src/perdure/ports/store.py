@@ -16,7 +16,7 @@ Rules that every adapter keeps (each is checked by `perdure.testing.conformance`
   - Continues: its end tells nobody. The successor inherits `parent` and `awaited_as`, and the messages that are still in the
     inbox move to it, in order, but for CHILD messages, which answer operations of the old link. A successor whose id is
     taken: `Unstorable`.
-  - Parks (SUSPENDED, BLOCKED) with an inbox number above `seen`, counting the messages this very commit caused (a join with
+  - Parks (SUSPENDED) with an inbox number above `seen`, counting the messages this very commit caused (a join with
     an ended child, a buffered token message, a child that could not start): applied but for the parking, answered `Moved`
     with all messages above `seen`, status RUNNING.
   - `progress` sets `recoveries` to 0.

@@ -104,7 +104,7 @@ def _advance(tables: Tables, incarnation: int, commit: TurnCommit, now: int) -> 
         _end(tables, incarnation, commit, now)
         return Applied(key)
     moved = inboxes.unseen(tables, incarnation, commit.seen)
-    if moved:
+    if moved and commit.status is Status.SUSPENDED:
         return Moved(key, moved)
     tables.put_run(rules.parked(tables.actors[incarnation].run, commit))
     return Applied(key)

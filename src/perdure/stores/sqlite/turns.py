@@ -73,7 +73,7 @@ def _park(tx: Transaction, key: RunKey, turn: TurnCommit) -> Answer:
         key.incarnation,
     )
     moved = inboxes.unseen(tx, key.incarnation, turn.seen)
-    if moved:
+    if moved and turn.status is Status.SUSPENDED:
         tx.execute("SELECT ?, ?, ?, ?, ?, ?, ?", values)  # Refuses what could not be stored, as parking would.
         return Moved(key, moved)
     tx.execute(_PARK, values)
