@@ -388,7 +388,7 @@ def test_ver_01_versions_sort_naturally(ordered: list[str]) -> None:
 def compiled(source: str) -> str:
     scope: dict[str, Any] = {}
     exec(compile(source, "somewhere.py", "exec", dont_inherit=True), scope)
-    return fingerprint(scope["f"].__code__)
+    return fingerprint(scope["f"])
 
 
 BASE = "async def f(x):\n    if x in {1, 2, 'a'}:\n        return await g(x, 'one')\n    return [i for i in (1, 2.0)]\n"
@@ -415,6 +415,28 @@ def test_a_fingerprint_does_not_see_lines_comments_or_files() -> None:
     assert compiled("\n\n# moved\n" + BASE.replace("\n    return [", "\n\n    # why\n    return [")) == compiled(BASE)
 
 
+HELPED = """
+async def f(ctx, n):
+    return first(n)
+
+def first(n):
+    return second(n) + first(0) if n else 1
+
+def second(n):
+    return {constant}
+
+def unrelated(n):
+    return {other}
+"""
+
+
+@pytest.mark.parametrize(("constant", "other", "same"), [(1, 1, True), (2, 1, False), (1, 2, True)])
+def test_a_fingerprint_covers_the_helpers_that_the_code_calls(constant: int, other: int, same: bool) -> None:
+    assert (
+        compiled(HELPED.format(constant=constant, other=other)) == compiled(HELPED.format(constant=1, other=1))
+    ) is same
+
+
 def test_a_fingerprint_is_sixteen_hex_digits() -> None:
     assert len(checkout.fingerprint) == 16
     assert int(checkout.fingerprint, 16)
@@ -424,7 +446,7 @@ def test_a_fingerprint_is_sixteen_hex_digits() -> None:
 def test_a_fingerprint_is_the_same_in_every_process() -> None:
     program = (
         "from perdure.authoring.fingerprint import fingerprint\n"
-        f"scope = {{}}\nexec({BASE!r}, scope)\nprint(fingerprint(scope['f'].__code__))"
+        f"scope = {{}}\nexec({BASE!r}, scope)\nprint(fingerprint(scope['f']))"
     )
     for seed in ("0", "1", "2"):
         done = subprocess.run(

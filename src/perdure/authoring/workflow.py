@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol
 from perdure.authoring.ambient import Started, launcher
 from perdure.authoring.context_parameter import takes_context
 from perdure.authoring.fingerprint import fingerprint
-from perdure.authoring.function import Function, examine, look_like
+from perdure.authoring.function import Function, examine, look_like, plain_function
 from perdure.authoring.marker import ContextMarker
 from perdure.authoring.options import StartKeywords, StartOptions
 from perdure.authoring.signature import Signature
@@ -36,8 +36,6 @@ class WorkflowDefinition(Generic[P, R]):
     declared: StartOptions
     #: Called with the decoded arguments before a start is accepted; what it raises rejects the start.
     validate: Callable[..., object] | None
-    #: Of the function's code: see fingerprint.py.
-    fingerprint: str
 
     def __post_init__(self) -> None:
         look_like(self, self.function)
@@ -48,6 +46,11 @@ class WorkflowDefinition(Generic[P, R]):
         def __name__(self) -> str: ...
         @property
         def __qualname__(self) -> str: ...
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Of the workflow's code: see fingerprint.py. Taken when it is first asked for, when its module is complete."""
+        return fingerprint(plain_function(self.function.call))
 
     @property
     def fn(self) -> Callable[..., Coroutine[Any, Any, R]]:
@@ -291,5 +294,4 @@ def _define(
         wants_context,
         StartOptions().using(declared, f"@workflow on {owner}"),
         validate,
-        fingerprint(function.code),
     )
