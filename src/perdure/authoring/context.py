@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import msgspec
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, NoReturn, ParamSpec, TypeVar, Unpack, cast, overload
 from uuid import UUID
+
+import msgspec
 
 from perdure.authoring.arity import Takes0, Takes1, Takes2, Takes3, Takes4, Takes5
 from perdure.authoring.children import ChildHandle, Mode, derived_seed, gather, new_child, unstartable
@@ -102,7 +103,8 @@ class Context(ContextMarker):
         """
         check_name(name, "a local step's name")
         policy = with_options(_PLAIN, options, f"local step {name!r}") if options else _PLAIN
-        call = self._instance.local(name, closure, policy=policy, decode=values.decoder(type))
+        decode = values.decoder(type, f"the result of local step {name!r} of {self._instance.describe()}")
+        call = self._instance.local(name, closure, policy=policy, decode=decode)
         return cast("Coroutine[Any, Any, Any]", call)
 
     def side_effect(self, fn: Callable[[], T]) -> Coroutine[Any, Any, T]:
@@ -141,7 +143,8 @@ class Context(ContextMarker):
         if token is not None:
             check_name(token, "a token")
         limit = None if timeout is None else positive_micros(timeout, "timeout")
-        wait = self._instance.signal(name, token=token, timeout=limit, decode=values.decoder(type))
+        decode = values.decoder(type, f"the payload of signal {name!r} to {self._instance.describe()}")
+        wait = self._instance.signal(name, token=token, timeout=limit, decode=decode)
         return cast("Coroutine[Any, Any, Any]", wait)
 
     # -- other runs ---------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, Generic, NoReturn, TypeVar
 
 from perdure.authoring.workflow import WorkflowDefinition
@@ -13,6 +14,7 @@ from perdure.engine.endings import Ending
 from perdure.engine.engine import Engine
 from perdure.model import values
 from perdure.model.commit import Cancel, Changed, Delete, Ended, Missing, Requeue, Send
+from perdure.model.durations import micros
 from perdure.model.endings import cancelled_failure
 from perdure.model.errors import (
     RunCancelled,
@@ -54,14 +56,20 @@ class RunHandle(Generic[R]):
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 
-    async def result(self, *, timeout: float | None = None) -> R:
+    async def result(self, *, timeout: float | timedelta | None = None) -> R:
         """Wait for the run's end (of the whole chain, if it continues as new) and return what it returned.
 
-        Raises `RunFailed`, `RunCancelled`, `RunTimedOut` or `RunDead`; `RunNotFound`; `TimeoutError` after `timeout` seconds.
-        Giving up the wait, by timeout or cancellation, never touches the run.
+        Raises `RunFailed`, `RunCancelled`, `RunTimedOut` or `RunDead`; `RunNotFound`; `TimeoutError` after `timeout` (seconds
+        or `timedelta`). Giving up the wait, by timeout or cancellation, never touches the run.
         """
-        async with asyncio.timeout(timeout):
-            key, ending = await self._end()
+        limit = _limit(timeout)
+        try:
+            async with limit:
+                key, ending = await self._end()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise TimeoutError(f"run {self.id!r} has not ended within the timeout of {timeout}; it goes on") from None
         if ending.status is not Status.COMPLETED:
             _raise(key.id, ending)
         if self._workflow is not None:
@@ -70,17 +78,19 @@ class RunHandle(Generic[R]):
         result: R = values.decode((ending.output or b"null"), what=f"the result of run {key.id!r}")
         return result
 
-    async def wait(self, *, timeout: float | None = None) -> Status:
-        """Wait until the run is settled: ended, or waiting for the world (suspended or blocked). Returns how it stands."""
-        async with asyncio.timeout(timeout):
-            while True:
-                run, change = await self._look(await self._identify())
-                try:
-                    if run.status in SETTLED and not (run.status is Status.SUSPENDED and self._due(run)):
-                        return run.status
-                    await change
-                finally:
-                    change.cancel()
+    async def wait(self, *, timeout: float | timedelta | None = None) -> Status:
+        """Wait until the run is settled: ended, or waiting for the world (suspended or blocked). Returns how it stands.
+
+        Raises `RunNotFound`, and `TimeoutError` after `timeout` (seconds or `timedelta`).
+        """
+        limit = _limit(timeout)
+        try:
+            async with limit:
+                return await self._settled()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise TimeoutError(f"run {self.id!r} has not settled within the timeout of {timeout}; it goes on") from None
 
     async def status(self) -> Status:
         """How the run stands now."""
@@ -152,6 +162,16 @@ class RunHandle(Generic[R]):
 
     # -- how it waits -------------------------------------------------------------------------------------------------
 
+    async def _settled(self) -> Status:
+        while True:
+            run, change = await self._look(await self._identify())
+            try:
+                if run.status in SETTLED and not (run.status is Status.SUSPENDED and self._due(run)):
+                    return run.status
+                await change
+            finally:
+                change.cancel()
+
     async def _identify(self) -> RunKey:
         return self._key or (await self.info()).key
 
@@ -213,6 +233,10 @@ class RunHandle(Generic[R]):
         if isinstance(answer, Ended):
             return answer.run
         raise RunNotFound(f"there is no run {self.id!r}")
+
+
+def _limit(timeout: float | timedelta | None) -> asyncio.Timeout:
+    return asyncio.timeout(None if timeout is None else micros(timeout, "timeout") / 1_000_000)
 
 
 def outgoing_signal(

@@ -1,0 +1,57 @@
+"""What errors say: which run, which part of it, and what to do."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from perdure import Context, RunFailed, workflow
+from tests.behaviours.world import World
+
+
+@workflow
+async def waits(ctx: Context) -> int:
+    return await ctx.wait_for_signal("count", type=int)
+
+
+@pytest.mark.parametrize("timeout", [0.01, timedelta(milliseconds=10)])
+async def test_a_wait_for_a_run_that_is_given_up_says_for_which_one(world: World, timeout: float | timedelta) -> None:
+    async with world.app(waits) as app:
+        run = await app.start(waits, id="r1")
+        with pytest.raises(TimeoutError, match=r"run 'r1' has not ended within the timeout of 0.*01.*; it goes on"):
+            await run.result(timeout=timeout)
+        delayed = await app.start(waits, id="r2", delay=60)
+        await delayed.wait(timeout=timeout)
+        await run.signal("count", 3)
+        assert await run.result(timeout=timedelta(seconds=60)) == 3
+
+
+async def test_so_does_a_wait_for_it_to_settle(world: World) -> None:
+    async with world.client(waits) as client:
+        run = await client.start(waits, id="r1")  # nobody works on it
+        with pytest.raises(TimeoutError, match=r"run 'r1' has not settled within the timeout of 0\.01; it goes on"):
+            await run.wait(timeout=0.01)
+
+
+async def test_a_signal_of_another_type_is_named(world: World) -> None:
+    async with world.app(waits) as app:
+        run = await app.start(waits, id="r1")
+        await run.signal("count", "many")
+        with pytest.raises(
+            RunFailed, match=r"the payload of signal 'count' to run 'r1' \(waits@1\) does not fit .* int"
+        ):
+            await run.result()
+
+
+async def test_so_is_a_local_steps_result_of_another_type(world: World) -> None:
+    @workflow
+    async def odd(ctx: Context) -> int:
+        return int(await ctx.local_step("count", lambda: "many", type=int))
+
+    async with world.app(odd) as app:
+        run = await app.start(odd, id="r1")
+        with pytest.raises(
+            RunFailed, match=r"the result of local step 'count' of run 'r1' \(odd@1\) does not fit .* int"
+        ):
+            await run.result()
