@@ -8,6 +8,7 @@ go the long way (`writes.apply`), one by one and in their place.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -22,6 +23,8 @@ from perdure.stores.sqlite.transaction import Transaction
 
 #: What a batch's answers are put into, by position.
 Answers: TypeAlias = list[Answer]
+#: A new run's row, where it comes from, and where its answer goes.
+Begun: TypeAlias = tuple[Row, Create, Answers, int]
 
 #: One row for all, since each row that SQLite hands out is a step of its own.
 _STATES: Final = """
@@ -31,19 +34,29 @@ _STATES: Final = """
 """
 _TAKEN: Final = "SELECT json_group_array(id) FROM runs WHERE id IN (@rows)"
 
+#: Columns 1 to 4 are the fence.
+_FENCE: Final = f"""
+    FROM (VALUES @rows) AS v
+    WHERE runs.incarnation = v.column1 AND runs.owner = v.column2 AND runs.epoch = v.column3 AND runs.n = v.column4
+    AND runs.status = {RUNNING}
+"""
 #: Neither status nor wake time: a turn that goes on changes no index.
-_GO_ON: Final = """
-    UPDATE runs SET n = v.column2, seen = v.column3, recoveries = CASE v.column4 WHEN 1 THEN 0 ELSE recoveries END,
-        started_at = coalesce(started_at, v.column5), updated_at = ?, output = NULL, error = NULL, fingerprint = NULL
-    FROM (VALUES @rows) AS v WHERE runs.incarnation = v.column1
+_GO_ON: Final = f"""
+    UPDATE runs SET n = v.column5, seen = v.column6, recoveries = CASE v.column7 WHEN 1 THEN 0 ELSE recoveries END,
+        started_at = coalesce(started_at, v.column8), updated_at = ?, output = NULL, error = NULL, fingerprint = NULL
+    {_FENCE}
 """
-_STOP: Final = """
-    UPDATE runs SET n = v.column2, seen = v.column3, recoveries = CASE v.column4 WHEN 1 THEN 0 ELSE recoveries END,
-        started_at = coalesce(started_at, v.column5), updated_at = ?,
-        status = v.column6, owner = NULL, wake_at = v.column7, listening = v.column8, ended_at = v.column9,
-        output = v.column10, error = v.column11, fingerprint = v.column12
-    FROM (VALUES @rows) AS v WHERE runs.incarnation = v.column1
+#: Up to what the turn has seen, the inbox holds nothing that could refuse or move it; no end must be told to anybody.
+_STOP: Final = f"""
+    UPDATE runs SET n = v.column5, seen = v.column6, recoveries = CASE v.column7 WHEN 1 THEN 0 ELSE recoveries END,
+        started_at = coalesce(started_at, v.column8), updated_at = ?,
+        status = v.column9, owner = NULL, wake_at = v.column10, listening = v.column11, ended_at = v.column12,
+        output = v.column13, error = v.column14, fingerprint = v.column15
+    {_FENCE} AND runs.inbox <= v.column6 AND (v.column9 < {FIRST_TERMINAL} OR (runs.awaited_as IS NULL
+        AND NOT EXISTS (SELECT 1 FROM waits AS w WHERE w.incarnation = runs.incarnation)))
 """
+_GO_ON_COLUMNS: Final = 8
+_STOP_COLUMNS: Final = 15
 _CONSUME: Final = "DELETE FROM messages WHERE (incarnation, number) IN (VALUES @rows)"
 
 _decode_states = msgspec.json.Decoder(list[tuple[int, str | None, int, int, int, int, int]]).decode
@@ -93,7 +106,7 @@ class Bulk:
         self._gathered: list[tuple[Write, Answers, int]] = []
         #: The runs of those, by incarnation or id: none is twice among them.
         self._keys: set[int | str] = set()
-        self._begun: list[tuple[Row, Create, Answers, int]] = []
+        self._begun: list[Begun] = []
         self._going_on: list[Row] = []
         self._stopped: list[Row] = []
         self._consumed: list[Row] = []
@@ -115,8 +128,31 @@ class Bulk:
         self._gathered.append((write, answers, position))
 
     def flush(self) -> None:
-        if not self._gathered:
-            return
+        if len(self._gathered) == 1 and self._apply_alone(*self._gathered[0]):
+            self._gathered.clear()
+        if self._gathered:
+            self._apply()
+            self._gathered.clear()
+        self._keys.clear()
+
+    def _apply_alone(self, write: Write, answers: Answers, position: int) -> bool:
+        """One write by itself need not be read for before. False: it was not that simple, and nothing was changed."""
+        now = self._tx.now
+        if type(write) is Create:
+            row = new_row(write.run, now, write.run.parent, write.turn)
+            return self._insert([(row, write, answers, position)])
+        if type(write) is not TurnCommit:
+            return False
+        row = _row(write, now)
+        template = _GO_ON if len(row) == _GO_ON_COLUMNS else _STOP
+        if not execute_sized(self._tx.connection, template, len(row), [row], now).rowcount:
+            return False
+        self._record(write)
+        self._write_out()
+        answers[position] = Applied(write.run)
+        return True
+
+    def _apply(self) -> None:
         states, taken = self._read()
         touched = self._tx.touched
         touched.clear()
@@ -124,7 +160,9 @@ class Bulk:
             if type(write) is TurnCommit:
                 incarnation = write.run.incarnation
                 if incarnation not in touched and _fits(write, states.get(incarnation)):
-                    self._take_turn(write)
+                    row = _row(write, self._tx.now)
+                    (self._going_on if len(row) == _GO_ON_COLUMNS else self._stopped).append(row)
+                    self._record(write)
                     answers[position] = Applied(write.run)
                     continue
             elif type(write) is Create and write.run.id not in taken:
@@ -134,8 +172,6 @@ class Bulk:
             self._write_out()
             answers[position] = writes.apply(self._tx, write)
         self._write_out()
-        self._gathered.clear()
-        self._keys.clear()
 
     def _read(self) -> tuple[dict[int, tuple[Any, ...]], set[str]]:
         """The runs as they are now, and which of the new ids are taken."""
@@ -147,32 +183,26 @@ class Bulk:
             found = execute_sized(connection, _STATES, 1, part).fetchone()[0]
             states.update((state[0], state) for state in _decode_states(found))
         ids = [(key,) for key in self._keys if type(key) is str]
-        for part in parts(ids):
-            taken |= _decode_ids(execute_sized(connection, _TAKEN, 1, part).fetchone()[0])
+        for some in parts(ids):
+            taken |= _decode_ids(execute_sized(connection, _TAKEN, 1, some).fetchone()[0])
         return states, taken
 
-    def _take_turn(self, turn: TurnCommit) -> None:
-        incarnation, n = turn.run.incarnation, turn.n
-        entries = turn.entries
+    def _record(self, turn: TurnCommit) -> None:
+        """What a turn writes beside its run's row."""
         for number in turn.consumed:
-            self._consumed.append((incarnation, number))
-        self._tx.append(incarnation, n, entries)
-        row = (incarnation, n + len(entries), turn.seen, turn.progress, turn.started_at)
-        if turn.status is Status.RUNNING:
-            self._going_on.append(row)
-            return
-        code = STATUS_CODES[turn.status]
-        if code < FIRST_TERMINAL:
-            state: Row = (code, turn.wake_at, turn.listening, None, turn.output, turn.error, turn.fingerprint)
-        else:
-            state = (code, None, 0, self._tx.now, turn.output, turn.error, None)
-        self._stopped.append(row + state)
+            self._consumed.append((turn.run.incarnation, number))
+        self._tx.append(turn.run.incarnation, turn.n, turn.entries)
 
     def _write_out(self) -> None:
         connection, now = self._tx.connection, self._tx.now
-        if self._begun:
-            self._insert()
-        for template, columns, rows in ((_GO_ON, 5, self._going_on), (_STOP, 12, self._stopped)):
+        for new in parts(self._begun):
+            inserted = self._insert(new)
+            assert inserted, "an id was taken meanwhile"
+        self._begun.clear()
+        for template, columns, rows in (
+            (_GO_ON, _GO_ON_COLUMNS, self._going_on),
+            (_STOP, _STOP_COLUMNS, self._stopped),
+        ):
             for part in parts(rows):
                 changed = execute_sized(connection, template, columns, part, now).rowcount
                 assert changed == len(part), f"{changed} of {len(part)} turns were written"  # all were read just before
@@ -181,18 +211,39 @@ class Bulk:
             execute_sized(connection, _CONSUME, 2, part)
         self._consumed.clear()
 
-    def _insert(self) -> None:
-        for part in parts(self._begun):
-            cursor = execute_sized(self._tx.connection, INSERT_RUNS, COLUMNS, [row for row, *_ in part])
-            assert cursor.lastrowid is not None
-            assert cursor.rowcount == len(part)
-            # AUTOINCREMENT counts up by one within a statement.
-            for incarnation, (_, create, answers, position) in enumerate(part, start=cursor.lastrowid - len(part) + 1):
-                add_beside(self._tx, incarnation, create.run)
-                if create.turn is not None:
-                    self._tx.append(incarnation, 0, create.turn.entries)
-                answers[position] = Applied(RunKey(create.run.id, incarnation))
-        self._begun.clear()
+    def _insert(self, begun: Sequence[Begun]) -> bool:
+        """Whether none of the ids was taken."""
+        cursor = execute_sized(self._tx.connection, INSERT_RUNS, COLUMNS, [row for row, *_ in begun])
+        if cursor.rowcount != len(begun):
+            return False
+        assert cursor.lastrowid is not None  # an INSERT has one
+        # AUTOINCREMENT counts up by one within a statement.
+        for incarnation, (_, create, answers, position) in enumerate(begun, start=cursor.lastrowid - len(begun) + 1):
+            add_beside(self._tx, incarnation, create.run)
+            if create.turn is not None:
+                self._tx.append(incarnation, 0, create.turn.entries)
+            answers[position] = Applied(RunKey(create.run.id, incarnation))
+        return True
+
+
+def _row(turn: TurnCommit, now: int) -> Row:
+    """For `_GO_ON` or `_STOP`, by its length."""
+    row = (
+        turn.run.incarnation,
+        turn.owner,
+        turn.epoch,
+        turn.n,
+        turn.n + len(turn.entries),
+        turn.seen,
+        turn.progress,
+        turn.started_at,
+    )
+    if turn.status is Status.RUNNING:
+        return row
+    code = STATUS_CODES[turn.status]
+    if code < FIRST_TERMINAL:
+        return (*row, code, turn.wake_at, turn.listening, None, turn.output, turn.error, turn.fingerprint)
+    return (*row, code, None, 0, now, turn.output, turn.error, None)
 
 
 def _fits(turn: TurnCommit, state: tuple[Any, ...] | None) -> bool:

@@ -26,7 +26,9 @@ _COLUMNS: Final = (
 COLUMNS: Final = _COLUMNS.count(",") + 1
 
 #: For `execute_sized`.
-INSERT_RUNS: Final = f"INSERT INTO runs ({_COLUMNS}) SELECT * FROM (VALUES @rows) WHERE column1 IS NOT NULL"
+INSERT_RUNS: Final = f"""
+    INSERT INTO runs ({_COLUMNS}) SELECT * FROM (VALUES @rows) WHERE column1 IS NOT NULL ON CONFLICT (id) DO NOTHING
+"""
 _INSERT_RUN: Final = f"INSERT INTO runs ({_COLUMNS}) VALUES ({','.join('?' * COLUMNS)})"
 
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from perdure.stores.sqlite.rows import Row
+
+T = TypeVar("T")
 
 _SIZES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 _LARGEST: Final = _SIZES[-1]
@@ -27,7 +29,7 @@ def _text(template: str, columns: int, size: int) -> str:
     return template.replace("@rows", ",".join([row] * size))
 
 
-def parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+def parts(rows: Sequence[T]) -> Iterator[Sequence[T]]:
     """`rows`, cut to what one statement takes."""
     if len(rows) <= _LARGEST:
         if rows:
