@@ -96,6 +96,16 @@ class RunHandle(Generic[R]):
         """How the run stands now."""
         return (await self.info()).status
 
+    async def latest(self) -> RunHandle[R]:
+        """A handle on the newest link of the chain that continue-as-new makes; on this run where it did not continue.
+
+        Signals and `result` find that link by themselves; status, values and history are those of one link.
+        """
+        run = await self.info()
+        while run.continued_to is not None:
+            run = await self._next_link(run.id, run.continued_to)
+        return RunHandle(self._engine, run.id, self._workflow, run.key)
+
     async def info(self) -> Run:
         """The run as the store has it now."""
         run = await self._engine.store.get(self.id)
@@ -185,10 +195,13 @@ class RunHandle(Generic[R]):
             elif ending.continued_to is None:
                 return key, ending
             else:
-                run = await self._engine.store.get(ending.continued_to)
-                if run is None:
-                    raise RunNotFound(f"run {key.id!r} continued as {ending.continued_to!r}, which was deleted")
-                key = run.key
+                key = (await self._next_link(key.id, ending.continued_to)).key
+
+    async def _next_link(self, link: str, following: str) -> Run:
+        run = await self._engine.store.get(following)
+        if run is None:
+            raise RunNotFound(f"run {link!r} continued as {following!r}, which was deleted")
+        return run
 
     async def _ending(self, key: RunKey, warned: bool) -> Ending | None:
         """The end of this link; None after a change that was not its end."""
