@@ -45,8 +45,6 @@ class Instance(Issuing):
         self._cancelled = False
         self._finishing = False
         self._successor: NewRun | None = None
-        #: True if a replayed turn holds something new, which the next turn takes over.
-        self._ahead = False
         #: What the body awaited when it was cancelled, until it has heard of it.
         self._told: Any = None
 
@@ -63,9 +61,7 @@ class Instance(Issuing):
 
     def advance(self, arrivals: Sequence[Arrival], now: int) -> Turn:
         """Take in what arrived and what is due at `now` (microseconds, the store's), one at a time; run to the next stop."""
-        if self._ahead:
-            self._ahead = False
-        else:
+        if not hasattr(self, "_turn"):  # else a replay has begun it
             self._turn = Turn()
         self.loop.now = max(self.loop.now, now)
         with self.loop.enter():
@@ -106,8 +102,7 @@ class Instance(Issuing):
         self._recorded = None
         if entries and entries[-1].event is Event.REQUEUED:
             turn.reopened = list(self.pending.values())
-        self._ahead = bool(turn.entries or turn.reopened)
-        if self._ahead:
+        if turn.entries or turn.reopened:
             self._turn = turn
         return turn
 

@@ -8,7 +8,7 @@ the body sees the world is exactly the order that the history recorded.
 What would leak the world into the body, and what is done about it:
 
 * *Addresses.* Sets of tasks and futures iterate by hash. Ours hash by mix(seed, creation number). (Plain numbers would
-  collide across runs in asyncio's process-wide task set.)
+  collide across runs in asyncio's process-wide task set.) `order` refuses what asyncio makes by itself.
 * *The collector.* An async generator that the body lets go of is closed in a task of its own, as always in asyncio; one that
   is part of a reference cycle is not, since only chance says when the collector comes by.
 * *I/O and threads.* Every loop method that is not made for a workflow raises `ForbiddenInWorkflow`.
@@ -24,10 +24,10 @@ import contextvars
 import gc
 import sys
 from asyncio import events, tasks
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from types import CodeType, FrameType
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, Protocol, TypeVar, TypeVarTuple
 
+from perdure.core.order import check_new_future, check_new_task
 from perdure.model.errors import ForbiddenInWorkflow
 
 T = TypeVar("T")
@@ -239,6 +239,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             self.host.abandon(handle.seq)
 
     def create_future(self) -> Future[Any]:
+        check_new_future(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]  (the one cheap way)
         future: Future[Any] = Future(loop=self)
         future.number = self._next_hash()
         return future
@@ -253,9 +254,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def create_task(
         self, coro: Any, *, name: str | None = None, context: contextvars.Context | None = None, **options: Any
     ) -> Task[Any]:
-        caller = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]  (the one cheap way)
-        if caller.f_code in _ENSURE_FUTURE:
-            _refuse_as_completed(caller.f_back, coro)
+        check_new_task(sys._getframe(1), coro)  # pyright: ignore[reportPrivateUsage]  (the one cheap way)
         if not asyncio.iscoroutine(coro):
             # A step call is a future already; `create_task(charge(order))` shall work as for any coroutine.
             coro = _await(coro)
@@ -375,25 +374,3 @@ def _unwind(coro: Any) -> None:
             coro.throw(Closing())
         except BaseException:
             return
-
-
-_ENSURE_FUTURE: frozenset[CodeType] = frozenset(
-    function.__code__
-    for function in (tasks.ensure_future, getattr(tasks, "_ensure_future", None))
-    if function is not None
-)
-
-
-def _refuse_as_completed(frame: FrameType | None, coro: Coroutine[Any, Any, Any]) -> None:
-    """Raw `as_completed` makes its tasks in the order of a set of coroutines, which is by address."""
-    while frame is not None and frame.f_globals.get("__name__") == tasks.__name__:
-        if frame.f_code.co_name == "as_completed" or frame.f_code.co_qualname.startswith(
-            ("as_completed", "_AsCompleted")
-        ):
-            if asyncio.iscoroutine(coro):
-                coro.close()
-            raise ForbiddenInWorkflow(
-                "asyncio.as_completed over coroutines starts them in an order that changes from process to process. "
-                "Use perdure.as_completed, or give it tasks."
-            )
-        frame = frame.f_back

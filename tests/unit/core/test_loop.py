@@ -289,6 +289,37 @@ def test_f47_the_order_of_a_set_of_tasks_is_that_of_every_replay() -> None:
     assert order != sorted(order, key=int)  # a set's own order: else this proves nothing
 
 
+def by_gather(run: Instance) -> list[asyncio.Future[Any]]:
+    return [asyncio.gather(step(run, "a")), asyncio.gather(step(run, "b"))]
+
+
+def by_hand(run: Instance) -> list[asyncio.Future[Any]]:
+    return [asyncio.Future(), asyncio.Future()]
+
+
+@pytest.mark.parametrize("make", [by_gather, by_hand])
+def test_f47_a_set_of_futures_that_the_loop_did_not_make_is_refused(
+    make: Callable[[Instance], list[asyncio.Future[Any]]],
+) -> None:
+    async def body(run: Instance) -> None:
+        await asyncio.wait(make(run))
+
+    error = Driven(body).error()
+    assert isinstance(error, ForbiddenInWorkflow)
+    assert "whose order changes from process to process" in str(error)
+
+
+def test_f47_one_future_has_no_order() -> None:
+    async def body(run: Instance) -> list[Any]:
+        done, _ = await asyncio.wait([asyncio.gather(step(run, "a"), step(run, "b"))])
+        return [future.result() for future in done]
+
+    driven = Driven(body)
+    driven.result(0, 1)
+    driven.result(1, 2)
+    assert driven.output() == [[1, 2]]
+
+
 def test_hashes_of_runs_do_not_meet_in_asyncios_own_sets() -> None:
     hashes: set[int] = set()
     for seed in range(100):
