@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -53,5 +55,37 @@ async def test_so_is_a_local_steps_result_of_another_type(world: World) -> None:
         run = await app.start(odd, id="r1")
         with pytest.raises(
             RunFailed, match=r"the result of local step 'count' of run 'r1' \(odd@1\) does not fit .* int"
+        ):
+            await run.result()
+
+
+@pytest.mark.parametrize("how", ["child", "start_child", "all", "run", "continue"])
+async def test_an_input_that_does_not_fit_says_where_it_was_given(world: World, how: str) -> None:
+    @workflow
+    async def doubles(ctx: Context, n: int) -> int:
+        return 2 * n
+
+    async def give(ctx: Context, wrong: Any) -> None:
+        if how == "child":
+            await ctx.child(doubles, wrong)
+        elif how == "start_child":
+            await ctx.start_child(doubles, wrong)
+        elif how == "all":
+            await ctx.all(doubles, [1, wrong])
+        elif how == "run":
+            await doubles.run(wrong)
+        else:
+            ctx.continue_as_new(wrong)
+
+    @workflow
+    async def gives(ctx: Context, n: int) -> None:
+        await asyncio.sleep(1)
+        await give(ctx, "many")
+
+    async with world.app(gives) as app:
+        run = await app.start(gives, 1, id="r1")
+        await app.tick(1)
+        with pytest.raises(
+            RunFailed, match=r"argument 'n' of workflow .* int.* \(in run 'r1' \(gives@1\) at position \d\)"
         ):
             await run.result()

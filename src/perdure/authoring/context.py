@@ -14,6 +14,7 @@ import msgspec
 from perdure.authoring.arity import Takes0, Takes1, Takes2, Takes3, Takes4, Takes5
 from perdure.authoring.children import ChildHandle, Mode, derived_seed, gather, new_child, unstartable
 from perdure.authoring.invocation import invoke
+from perdure.authoring.issuing import bound
 from perdure.authoring.marker import ContextMarker
 from perdure.authoring.options import StartKeywords, StartOptions
 from perdure.authoring.registry import Registry
@@ -226,7 +227,7 @@ class Context(ContextMarker):
         successor = msgspec.structs.replace(
             run,
             id=next_link(run.id),
-            input=self._definition.encode_input(inputs, fields),
+            input=bound(self._instance, lambda: self._definition.encode_input(inputs, fields)),
             seed=derived_seed(run.seed, self._instance.reserve()),
             start_at=None,
         )
@@ -251,8 +252,8 @@ class Context(ContextMarker):
     ) -> Any:
         instance = self._instance
         if isinstance(workflow, BoundWorkflow):
-            bound = cast("BoundWorkflow[..., Any]", workflow)
-            workflow, options = bound.definition, _merge(bound.options, options)
+            given = cast("BoundWorkflow[..., Any]", workflow)
+            workflow, options = given.definition, _merge(given.options, options)
         run_id = options.id or child_id(self.run_id, instance.reserve())
         definition, refusal = self._find(workflow, run_id)
         if definition is None:
@@ -261,7 +262,7 @@ class Context(ContextMarker):
             stand_in = self._definition
             run = new_child(instance, stand_in, b"null", options, run_id, awaited=False)
             return self._refuse(run_id, refusal, detached, run)
-        data = definition.encode_input(args, kwargs)
+        data = bound(instance, lambda: definition.encode_input(args, kwargs))
         run = new_child(instance, definition, data, options, run_id, awaited=not detached)
         decode = definition.signature.decode_result
         if not detached:
