@@ -89,3 +89,18 @@ async def test_an_input_that_does_not_fit_says_where_it_was_given(world: World, 
             RunFailed, match=r"argument 'n' of workflow .* int.* \(in run 'r1' \(gives@1\) at position \d\)"
         ):
             await run.result()
+
+
+async def test_a_run_says_in_words_why_it_did_not_complete(world: World) -> None:
+    @workflow
+    async def fails(ctx: Context) -> None:
+        raise ValueError("no flour left")
+
+    async with world.app(fails, waits) as app:
+        failed = await app.start(fails)
+        waiting = await app.start(waits)
+        cancelled = await app.start(waits)
+        await cancelled.cancel("the bakery is closed")
+        await app.settle()
+        reasons = [(await run.info()).reason for run in (failed, waiting, cancelled)]
+        assert reasons == ["no flour left", None, "the bakery is closed"]

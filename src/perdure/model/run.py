@@ -10,6 +10,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from perdure.model.failure import decode_failure
+
 #: The number of the history format that this code writes. Older processes leave runs of a newer format alone.
 FORMAT = 1
 
@@ -132,3 +134,8 @@ class Run(Struct, frozen=True, kw_only=True):
     @property
     def key(self) -> RunKey:
         return RunKey(self.id, self.incarnation)
+
+    @property
+    def reason(self) -> str | None:
+        """Why the run is blocked, or did not complete, in words; None if there is nothing to say."""
+        return None if self.error is None else decode_failure(self.error).message
