@@ -244,6 +244,12 @@ def test_once_the_run_went_on_its_new_history_binds_again() -> None:
     for names in (("a", "x"), ("a",), ("a", "b", "c")):
         outcome = replayed(again.history, going_on(*names)).outcome
         assert isinstance(outcome, Blocked) == (names != ("a", "b", "c")), names
+
+    async def asks_for_more(run: Instance) -> None:
+        await step(run, "a")
+        await asyncio.gather(step(run, "b"), step(run, "c"))
+
+    assert isinstance(replayed(again.history, asks_for_more).outcome, Blocked)
     # An attempt that failed since is no progress of the body: what it said last still counts.
     retried = [*again.history, attempt_failed(1, "b", 1)]
     assert isinstance(replayed(retried, going_on("a", "x")).outcome, Blocked)

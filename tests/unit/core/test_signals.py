@@ -186,6 +186,20 @@ def test_an_abandoned_wait_leaves_the_message_to_the_next() -> None:
     assert driven.output() == "for the second"
 
 
+def test_what_comes_after_the_end_in_its_turn_is_left_in_the_inbox() -> None:
+    """As if it had come in a turn of its own: an open wait of an ended body takes nothing."""
+
+    async def body(run: Instance) -> None:
+        signal(run, "go", token="t")
+        await step(run, "a")
+
+    driven = Driven(body)
+    driven.advance(driven.done(1, at=1), driven.message("go", 1, token="t", at=2), at=3)
+    assert driven.output() is None
+    assert driven.turn.consumed == []
+    assert driven.events() == [("resolved", 1, "a"), ("abandoned", 0, "go")]
+
+
 # ---------------------------------------------------------------- tokens
 
 
