@@ -42,8 +42,8 @@ class Subject(Protocol):
         """A store that nobody has used."""
         ...
 
-    def raw_commits(self, seconds: float) -> float:
-        """Commits a second of one small row each, without Perdure, where the store has its data."""
+    def raw_commits(self, count: int, warm: int) -> float:
+        """Commits a second of `count` small rows, one each and after `warm` others, without Perdure, where its data would lie."""
         ...
 
     async def settings(self) -> str:
@@ -87,7 +87,7 @@ def measure(subject: Subject, sizes: Sizes, say: Callable[[str], None]) -> tuple
             if workload in ONCE and number_of_round:
                 continue
             say(f"round {number_of_round + 1} of {sizes.repeats}: {subject.name}, {workload.__name__}")
-            raws.append(subject.raw_commits(sizes.raw_seconds))
+            raws.append(subject.raw_commits(sizes.raw_commits, sizes.warm))
             for name, value in workload(subject.url(), sizes).items():
                 samples.setdefault(name, []).append(value)
     return samples, median(raws)

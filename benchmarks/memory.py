@@ -1,7 +1,8 @@
 """Memory: how much a process grows for each run that waits for a signal, kept in memory ("parked") or not ("evicted").
 
-In a process of its own that has been warmed up with as many runs which waited and ended, so that the store's caches and the
-interpreter's pools have their size; then resident memory before and after, with the collector run.
+In a process of its own that has been warmed up: with as many runs which waited and ended, so that the interpreter's pools have
+their size, and with large values, so that the store's page cache is full. Then resident memory before and after, with the
+collector run.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from benchmarks.sizes import Sizes
 from perdure import Perdure, RunHandle
 
 _AT_ONCE = 100
+_LARGE = "x" * 100_000
 
 
 def parked(url: str, sizes: Sizes) -> dict[str, float]:
@@ -34,6 +36,9 @@ def evicted(url: str, sizes: Sizes) -> dict[str, float]:
 async def growth(url: str, count: int, cache: int) -> float:
     """KiB a run that a process grows by `count` runs which wait."""
     async with Perdure(url, cache=cache) as app:
+        for _ in range(count // 20):
+            run = await app.start(workflows.nothing, _LARGE)
+            await run.result()
         async for handles in parked_runs(app, count):
             # Ended at once: had they all waited together, what they leave free would hide what the others take.
             await asyncio.gather(*(handle.signal("go", 0) for handle in handles))

@@ -11,8 +11,9 @@ class Sizes:
 
     #: How often everything is measured anew, each time on a fresh file; what is reported is the median.
     repeats: int = 5
-    #: Seconds of bare commits before each measurement.
-    raw_seconds: float = 0.25
+    #: Bare commits before each measurement: as many as there are steps in a row, since the first thousands on a fresh file are
+    #: slower than later ones, with and without Perdure.
+    raw_commits: int = 1000
     #: Runs (or steps) of the same kind that go before each measurement and are not counted.
     warm: int = 100
     one_step_runs: int = 1000
@@ -32,7 +33,7 @@ class Sizes:
 #: Enough to see that every piece runs.
 TINY = Sizes(
     repeats=1,
-    raw_seconds=0.01,
+    raw_commits=5,
     warm=2,
     one_step_runs=5,
     sequential_steps=5,

@@ -31,18 +31,19 @@ class Sqlite:
         """A store that nobody has used."""
         return f"sqlite:///{self._fresh()}"
 
-    def raw_commits(self, seconds: float) -> float:
-        """Commits a second of one small row each, one after another, by bare sqlite3 in the same folder."""
+    def raw_commits(self, count: int, warm: int) -> float:
+        """Commits a second of one small row each, one after another on a fresh file, by bare sqlite3 in the same folder."""
         connection = sqlite3.connect(self._fresh(), isolation_level=None)
         try:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute("CREATE TABLE bare (i INTEGER PRIMARY KEY, payload BLOB)")
-            count, began = 0, perf_counter()
-            while (taken := perf_counter() - began) < seconds:
+            for _ in range(warm):
                 connection.execute("INSERT INTO bare (payload) VALUES (?)", (_PAYLOAD,))
-                count += 1
-            return count / taken
+            began = perf_counter()
+            for _ in range(count):
+                connection.execute("INSERT INTO bare (payload) VALUES (?)", (_PAYLOAD,))
+            return count / (perf_counter() - began)
         finally:
             connection.close()
 

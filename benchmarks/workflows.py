@@ -36,6 +36,11 @@ async def steps_side_by_side(count: int) -> int:
 
 
 @workflow
+async def nothing(value: str) -> None:
+    pass
+
+
+@workflow
 async def one_signal(ctx: Context) -> int:
     return await ctx.wait_for_signal("go", type=int)
 
