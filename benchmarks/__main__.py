@@ -43,7 +43,7 @@ class Subject(Protocol):
         ...
 
     def raw_commits(self, count: int, warm: int) -> float:
-        """Commits a second of `count` small rows, one each and after `warm` others, without Perdure, where its data would lie."""
+        """Commits a second of `count` small rows, after `warm` others, without Perdure, where its data would lie."""
         ...
 
     async def settings(self) -> str:
