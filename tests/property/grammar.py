@@ -60,6 +60,7 @@ LEAVES: dict[str, tuple[int, int]] = {
     "fail": (4, 1),
     "callback": (4, 2),
     "unawaited": (3, 1),
+    "race": (4, 1),
     "task_of_step": (3, 1),
     "continue": (1, 0),
 }

@@ -265,6 +265,17 @@ async def unawaited(program: Program, node: Node) -> None:
 
 
 @kind
+async def race(program: Program, node: Node) -> None:
+    """Bare operations against each other: the first wins, the others are given up."""
+    runners = {program.step(f"lane{lane}") for lane in range(2 + node.numbers[0] % 4)}
+    runners.add(program.signal("a", None, node.numbers[0]))
+    done, pending = await asyncio.wait(runners, return_when=asyncio.FIRST_COMPLETED)
+    for loser in pending:
+        loser.cancel()
+    program.see("won", [outcome(winner) for winner in done], len(pending))
+
+
+@kind
 async def task_of_step(program: Program, node: Node) -> None:
     loop = asyncio.get_running_loop()
     made: asyncio.Task[Any] = loop.create_task(program.step(f"in a task {node.numbers[0]}"))  # type: ignore[arg-type]

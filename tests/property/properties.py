@@ -209,10 +209,16 @@ def check_replay(recording: Recording) -> None:
 def _without_repeats(recording: Recording, index: int, turn: Shown) -> Shown:
     """The turn after commit `index`, but for what each instance says again until a requeue is not the last entry."""
     boundary = recording.boundaries[index]
-    if index >= 0 and boundary.shown is not None and recording.history[boundary.entries - 1].event is Event.REQUEUED:
-        bare = msgspec.structs.replace(turn.commit, joins=(), waits=(), unwaits=())
-        return replace(turn, commit=bare)
-    return turn
+    if index < 0 or boundary.shown is None or recording.history[boundary.entries - 1].event is not Event.REQUEUED:
+        return turn
+    commit, closed = turn.commit, (*turn.resolved, *turn.abandoned)
+    bare = msgspec.structs.replace(
+        commit,
+        joins=tuple(join for join in commit.joins if not join.again),
+        waits=tuple(wait for wait in commit.waits if wait.seq in turn.issued),
+        unwaits=tuple(seq for seq in commit.unwaits if seq in closed),
+    )
+    return replace(turn, commit=bare)
 
 
 def check_rebuilt(recording: Recording) -> None:

@@ -84,6 +84,8 @@ class Child:
     awaited: bool
     #: Its end: (payload, failed). None while it runs.
     end: tuple[bytes, bool] | None = None
+    #: True if it ended cancelled: nobody can requeue it.
+    cancelled: bool = False
 
 
 @dataclass
@@ -128,22 +130,23 @@ class World:
                 self._join(born.run.id)
         for join in commit.joins:
             self._join(join.child_id, again=join.again)
-        for id in commit.cancels:
-            child = self.children.get(id)  # one that could not start is not there
-            if child is not None and child.end is None:
-                self._end(id, encode_failure(cancelled_failure()), failed=True)
         if is_over(commit):
             self.ended = True
             for seq in list(self.waits):
                 self._unwait(seq)
+        for id in commit.cancels:
+            child = self.children.get(id)  # one that could not start is not there
+            if child is not None and child.end is None:
+                child.cancelled = True
+                self._end(id, encode_failure(cancelled_failure()), failed=True)
 
     def requeue(self) -> None:
         """Revive the run, and perhaps the children it failed by."""
         self.ended = False
-        self.untold = []  # what is unread comes with the claim
+        self.untold = list(self.unread.values())  # as a claim brings them
         self.history.append(Entry(Event.REQUEUED, NO_SEQ, None, "", None, self.now))
         for child in self.children.values():
-            if child.end is not None and child.end[1] and self.rng.random() < 0.7:
+            if child.end is not None and child.end[1] and not child.cancelled and self.rng.random() < 0.7:
                 child.end = None
 
     def _join(self, id: str, *, again: bool = False) -> None:
@@ -151,7 +154,7 @@ class World:
         if child is None:
             missing = encode_failure(capture(FatalError("no such child", "child_start_failed")))
             self._put(MessageKind.CHILD, id, None, missing, failed=True)
-        elif child.end is None or (again and child.end[1]):
+        elif child.end is None or (again and child.end[1] and not child.cancelled):
             child.awaited = True
         else:
             self._put(MessageKind.CHILD, id, None, child.end[0], failed=child.end[1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perdure.core.operation import Operation
 from perdure.model.errors import ChildFailed, PerdureError, SignalTimeout
-from perdure.model.failure import Failure, capture, decode_failure, restore
+from perdure.model.failure import Failure, capture, decode_failure, restore, summary
 from perdure.model.messages import Message
 
 
@@ -23,7 +23,7 @@ def child_failure(message: Message) -> Failure:
     if inner.code == "child_start_failed":
         text, status = f"child {message.name!r} failed to start: {inner.message}", "not started"
     else:
-        text, status = f"child {message.name!r} failed: {inner.message}", inner.code or "failed"
+        text, status = f"child {message.name!r} failed: {summary(inner)}", inner.code or "failed"
     error = ChildFailed(text, child_id=message.name, status=status)
     error.__cause__ = restore(inner)
     return capture(error)

@@ -35,10 +35,11 @@ class Recorded:
         self._scheduled = {entry.seq: entry for entry in entries if entry.event is Event.SCHEDULED}
         self._issued_before = _counts(entries)
         self._passed = 0
-        #: True if a requeue has just taken the run's end back: the body may go further than the history does.
-        self._revived = _just_requeued(entries)
+        #: True if the body may go further than the history does: it is a requeue that took the run's end back, or there is
+        #: none, since the first turn was lost.
+        self._open_ended = _open_ended(entries)
         #: True if the body may be over where the history is.
-        self._may_end = self._revived or any(entry.event is Event.END for entry in entries)
+        self._may_end = self._open_ended or any(entry.event is Event.END for entry in entries)
         self._open = _open(entries)
 
     def match(self, operation: Operation) -> NonDeterminismError | None:
@@ -56,8 +57,8 @@ class Recorded:
         return None
 
     def left_behind(self, seq: int) -> bool:
-        """True if the body (its next position is `seq`) got past the end of a revived run's history: what it does is new."""
-        return self._revived and self._passed == len(self._issued_before) - 1 and seq == self._issued_before[-1]
+        """True if the body (its next position is `seq`) got past the end of such a history: what it does is new."""
+        return self._open_ended and self._passed == len(self._issued_before) - 1 and seq == self._issued_before[-1]
 
     def check(self, seq: int, error: BaseException | None) -> NonDeterminismError | None:
         """Before the next result: the code must have issued exactly what was recorded by then. `seq`: its next position."""
@@ -172,9 +173,9 @@ def _raising(error: BaseException | None) -> str:
     return "" if error is None else f"; its body raised {type(error).__name__}: {error}"
 
 
-def _just_requeued(entries: Sequence[Entry]) -> bool:
+def _open_ended(entries: Sequence[Entry]) -> bool:
     told = (entry.event for entry in reversed(entries) if entry.event not in _ATTEMPTS)
-    return next(told, None) is Event.REQUEUED
+    return next(told, Event.REQUEUED) is Event.REQUEUED
 
 
 def _open(entries: Sequence[Entry]) -> set[int] | None:

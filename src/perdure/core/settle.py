@@ -147,8 +147,8 @@ def _end(status: Status, now: int) -> Entry:
 def _effects(turn: Turn) -> dict[str, Any]:
     """Children, waits, cancels and values of a turn. Most turns only run steps and have none."""
     issued = [operation for operation in turn.issued if operation.op in _MATTERS]
-    reopened = [operation for operation in turn.reopened if operation.op in _MATTERS]
     closed = {operation.seq for operation in (*turn.abandoned, *turn.resolved) if operation.op in _MATTERS}
+    reopened = [o for o in turn.reopened if o.op in _MATTERS and o.seq not in closed]
     if not issued and not closed and not reopened:
         return {}
     new = {operation.seq for operation in issued}

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from perdure.core.instance import Instance
-from perdure.model.errors import NonDeterminismError
+from perdure.model.errors import DeadlockError, NonDeterminismError
 from tests.unit.core.driving import ONCE as POLICY
-from tests.unit.core.driving import Driven, Main, child, new_run, signal, step
+from tests.unit.core.driving import START, Driven, Main, child, new_run, signal, step
 
 SPAWNED = new_run("other")
 
@@ -438,3 +438,31 @@ def test_an_ended_body_whose_tasks_still_clean_up_replays() -> None:
     assert driven.events() == [("resolved", 0, "a"), ("abandoned", 1, "work"), ("scheduled", 2, "clean up")]
     driven.result(2)
     assert driven.output() == "done"
+
+
+def test_a_run_that_was_blocked_in_its_first_turn_begins_anew_on_mended_code() -> None:
+    """That turn was lost: there is no history that the code must fit."""
+
+    async def deadlocks(run: Instance) -> None:
+        run.set_value("x", b"1")
+        await asyncio.Event().wait()
+
+    driven = Driven(deadlocks)
+    assert driven.history == []
+    driven.main = steps("a", "b")
+    driven.instance, turn = driven.replay()
+    assert turn.outcome is None
+    driven.advance(at=9)
+    assert driven.events() == [("scheduled", 0, "a")]
+    assert driven.history[0].at == START
+    driven.result(0)
+    assert driven.events() == [("resolved", 0, "a"), ("scheduled", 1, "b")]
+
+
+def test_a_run_that_is_still_blocked_in_its_first_turn_says_so_again() -> None:
+    async def deadlocks(run: Instance) -> None:
+        run.set_value("x", b"1")
+        await asyncio.Event().wait()
+
+    driven = Driven(deadlocks)
+    assert isinstance(driven.fault_of(deadlocks), DeadlockError)

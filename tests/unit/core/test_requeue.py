@@ -10,11 +10,12 @@ from perdure.core.explain import raised_cancelled
 from perdure.core.instance import Instance
 from perdure.core.issuing import NO_SEQ
 from perdure.core.turn import Blocked, Completed, Failed, Turn
+from perdure.model.commit import Join, TokenWait
 from perdure.model.errors import NonDeterminismError
 from perdure.model.failure import restore
 from perdure.model.history import Entry, Event
 from perdure.model.policy import RetryPolicy
-from tests.unit.core.driving import SECOND, START, Driven, Main, blocked, shown, signal, step
+from tests.unit.core.driving import SECOND, START, Driven, Main, blocked, child, join, shown, signal, step
 
 
 def requeued(driven: Driven) -> list[Entry]:
@@ -170,6 +171,26 @@ def test_mended_code_goes_on_where_the_broken_one_ended() -> None:
     again.result(2, 2)
     assert again.events() == [("resolved", 2, "b")]
     assert again.output() == [1, 2]
+
+
+def test_what_mended_code_asks_for_is_asked_for_once() -> None:
+    async def broken(run: Instance) -> None:
+        await step(run, "a")
+        raise ValueError("a bug")
+
+    async def mended(run: Instance) -> None:
+        await step(run, "a")
+        await asyncio.gather(signal(run, "go", token="t"), child(run, "c"), join(run, "d"))
+
+    driven = Driven(broken)
+    driven.result(0)
+    again = revived(driven, mended)
+    again.advance()
+    assert again.commit is not None
+    assert again.commit.waits == (TokenWait(1, "t"),)
+    assert [born.run.id for born in again.commit.children] == ["c"]
+    assert again.commit.joins == (Join(3, "d"),)
+    assert again.commit.unwaits == ()
 
 
 def test_mended_code_may_end_at_once() -> None:
