@@ -62,6 +62,7 @@ class Watch:
         self._ending.clear()
 
     def _start(self) -> None:
+        self._confirm(self._note)  # What was written before counts as known; whatever comes after is heard of.
         self._stop = Event()
         self._thread = Thread(target=self._main, args=(self._stop,), name="perdure-sqlite-watch", daemon=True)
         self._thread.start()
@@ -77,8 +78,8 @@ class Watch:
     def _main(self, stop: Event) -> None:
         connection = connections.connect(self._path, "OFF")
         try:
-            self._confirm(self._heard)  # What was written before counts as known.
             known = _version(connection)
+            self._confirm(self._heard)  # What came while this thread was starting.
             while not stop.wait(_INTERVAL):
                 version = _version(connection)
                 if version is not None and version != known:
@@ -86,6 +87,10 @@ class Watch:
                     self._confirm(self._heard)
         finally:
             connection.close()
+
+    def _note(self, version: int) -> None:
+        """On the writer's thread."""
+        self._confirmed = version
 
     def _heard(self, version: int) -> None:
         """On the writer's thread."""
