@@ -240,7 +240,7 @@ class Perdure:
         """Runs, newest first. Continue with `before` = the last one's `incarnation`."""
         statuses = (status,) if isinstance(status, str) else tuple(status)
         query = RunQuery(
-            statuses=tuple(Status(s) for s in statuses),
+            statuses=tuple(map(_status, statuses)),
             workflow=workflow,
             namespace=namespace or self.settings.namespace,
             tag=tag,
@@ -377,6 +377,13 @@ def open_store(url: str, clock: Clock) -> Store:
     from perdure.stores.sqlite import SqliteStore
 
     return SqliteStore(path, clock=clock, synchronous=options.get("synchronous", "FULL").upper())
+
+
+def _status(name: Status | str) -> Status:
+    try:
+        return Status(name)
+    except ValueError:
+        raise UsageError(f"there is no status {name!r}; there are {', '.join(Status)}") from None
 
 
 def _set(future: asyncio.Future[Outcome], answer: Outcome) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from perdure import Context, RunFailed, workflow
+from perdure import ChildFailed, Context, NotInWorkflow, RunFailed, UsageError, workflow
 from tests.behaviours.world import World
 
 
@@ -104,3 +105,77 @@ async def test_a_run_says_in_words_why_it_did_not_complete(world: World) -> None
         await app.settle()
         reasons = [(await run.info()).reason for run in (failed, waiting, cancelled)]
         assert reasons == ["no flour left", None, "the bakery is closed"]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ValueError("no flour"), "no flour"),
+        (TimeoutError(), "TimeoutError"),
+        (KeyError("amount"), "KeyError: 'amount'"),
+    ],
+)
+async def test_an_error_whose_text_says_little_comes_with_its_class(world: World, error: Exception, said: str) -> None:
+    @workflow
+    async def bakes() -> None:
+        raise error
+
+    @workflow
+    async def orders(ctx: Context) -> str:
+        try:
+            await ctx.child(bakes, id="b1")
+        except ChildFailed as failure:
+            return str(failure)
+        return "baked"
+
+    async with world.app(bakes, orders) as app:
+        assert await (await app.start(orders)).result() == f"child 'b1' failed: {said}"
+        run = app.get_run("b1")
+        with pytest.raises(RunFailed, match=f"^run 'b1' failed: {said}$"):
+            await run.result()
+        assert (await run.info()).reason == said
+
+
+async def test_a_status_that_does_not_exist_is_named(world: World) -> None:
+    async with world.client(waits) as client:
+        with pytest.raises(UsageError, match=r"there is no status 'done'; there are pending, running, .*completed"):
+            await client.runs(status="done")
+
+
+USES: dict[str, Callable[[Context], Any]] = {
+    "step": lambda ctx: ctx.step("any"),
+    "local_step": lambda ctx: ctx.local_step("any", int),
+    "side_effect": lambda ctx: ctx.side_effect(int),
+    "wait_for_signal": lambda ctx: ctx.wait_for_signal("any"),
+    "child": lambda ctx: ctx.child(waits),
+    "start_child": lambda ctx: ctx.start_child(waits),
+    "all": lambda ctx: ctx.all("any", []),
+    "continue_as_new": lambda ctx: ctx.continue_as_new(),
+    "set_value": lambda ctx: ctx.set_value("any", 1),
+    "patched": lambda ctx: ctx.patched("any"),
+    "uuid4": lambda ctx: ctx.uuid4(),
+    "random": lambda ctx: ctx.random,
+}
+
+
+@pytest.mark.parametrize("use", USES)
+async def test_a_context_that_is_used_in_a_step_or_after_the_end_says_so(world: World, use: str) -> None:
+    kept: list[Context] = []
+
+    @workflow
+    async def leaks(ctx: Context) -> int:
+        kept.append(ctx)
+        await ctx.local_step("misused", lambda: USES[use](ctx))
+        return 0
+
+    message = r"the context of run 'r1' \(leaks@1\) was used outside its workflow function"
+    async with world.app(leaks) as app:
+        run = await app.start(leaks, id="r1")
+        with pytest.raises(RunFailed, match=message) as caught:
+            await run.result()
+        assert isinstance(caught.value.__cause__, NotInWorkflow)
+        assert (kept[0].run_id, kept[0].now().year) == ("r1", 2025)  # what harms nothing works
+        with pytest.raises(NotInWorkflow, match=message):
+            USES[use](kept[0])
+        with pytest.raises(NotInWorkflow, match=message):
+            await kept[0].sleep_until(0)

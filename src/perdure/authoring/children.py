@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Generic, Literal, TypeVar, cast
 
+from perdure.authoring.issuing import inside
 from perdure.authoring.options import StartOptions
 from perdure.authoring.workflow import WorkflowDefinition
 from perdure.core.instance import Instance
@@ -80,7 +81,7 @@ class ChildHandle(Generic[R]):
 
     def result(self) -> Coroutine[Any, Any, R]:
         """Wait for the child's end; raises `ChildFailed` if it did not complete. Giving up the wait leaves it running."""
-        wait = self._instance.join(self.id, decode=self._decode, refusal=self._refusal)
+        wait = inside(self._instance).join(self.id, decode=self._decode, refusal=self._refusal)
         return cast("Coroutine[Any, Any, R]", wait)
 
     def __repr__(self) -> str:

@@ -14,7 +14,7 @@ import msgspec
 from perdure.authoring.arity import Takes0, Takes1, Takes2, Takes3, Takes4, Takes5
 from perdure.authoring.children import ChildHandle, Mode, derived_seed, gather, new_child, unstartable
 from perdure.authoring.invocation import invoke
-from perdure.authoring.issuing import bound
+from perdure.authoring.issuing import bound, inside
 from perdure.authoring.marker import ContextMarker
 from perdure.authoring.options import StartKeywords, StartOptions
 from perdure.authoring.registry import Registry
@@ -62,7 +62,7 @@ class Context(ContextMarker):
     @property
     def random(self) -> Random:
         """A generator that gives the same numbers in every replay. Not for secrets."""
-        return self._instance.random
+        return self._inside().random
 
     def now(self) -> datetime:
         """The run's own time: moves only when something is waited for, and is the same in every replay. Aware, UTC."""
@@ -70,16 +70,17 @@ class Context(ContextMarker):
 
     def uuid4(self) -> UUID:
         """A random UUID that is the same in every replay. Not for secrets."""
-        return UUID(int=self._instance.random.getrandbits(128), version=4)
+        return UUID(int=self._inside().random.getrandbits(128), version=4)
 
     def patched(self, id: str) -> bool:
         """True in runs that take the new path of a change: new ones, and those that have not come to it yet."""
-        return self._instance.patched(check_name(id, "a patch id"))
+        return self._inside().patched(check_name(id, "a patch id"))
 
     def set_value(self, key: str, value: Any) -> None:
         """Publish a value that `run.value(key)` reads from anywhere, once the turn is committed. The newest wins."""
         check_name(key, "a value's key")
-        self._instance.set_value(key, values.encode(value, what=f"value {key!r} of {self._instance.describe()}"))
+        instance = self._inside()
+        instance.set_value(key, values.encode(value, what=f"value {key!r} of {instance.describe()}"))
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
@@ -93,7 +94,7 @@ class Context(ContextMarker):
     async def step(self, fn: str, /, *args: Any, **kwargs: Any) -> Any: ...
     def step(self, fn: Any, /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
         """Run a step, async or sync, or one known by name. Issued now; await what comes back."""
-        return invoke(self._instance, fn, args, kwargs)
+        return invoke(self._inside(), fn, args, kwargs)
 
     def local_step(
         self, name: str, closure: Callable[[], Any], *, type: Any = Any, **options: Unpack[RetryOptions]
@@ -104,8 +105,9 @@ class Context(ContextMarker):
         """
         check_name(name, "a local step's name")
         policy = with_options(_PLAIN, options, f"local step {name!r}") if options else _PLAIN
-        decode = values.decoder(type, f"the result of local step {name!r} of {self._instance.describe()}")
-        call = self._instance.local(name, closure, policy=policy, decode=decode)
+        instance = self._inside()
+        decode = values.decoder(type, f"the result of local step {name!r} of {instance.describe()}")
+        call = instance.local(name, closure, policy=policy, decode=decode)
         return cast("Coroutine[Any, Any, Any]", call)
 
     def side_effect(self, fn: Callable[[], T]) -> Coroutine[Any, Any, T]:
@@ -116,6 +118,7 @@ class Context(ContextMarker):
 
     async def sleep_until(self, when: datetime | float) -> None:
         """Sleep until an aware datetime, or seconds since the epoch."""
+        self._inside()
         due = instant(when, "sleep_until")
         future = asyncio.get_running_loop().create_future()
         handle = asyncio.get_running_loop().call_at(due / 1_000_000, _wake, future)
@@ -144,8 +147,9 @@ class Context(ContextMarker):
         if token is not None:
             check_name(token, "a token")
         limit = None if timeout is None else positive_micros(timeout, "timeout")
-        decode = values.decoder(type, f"the payload of signal {name!r} to {self._instance.describe()}")
-        wait = self._instance.signal(name, token=token, timeout=limit, decode=decode)
+        instance = self._inside()
+        decode = values.decoder(type, f"the payload of signal {name!r} to {instance.describe()}")
+        wait = instance.signal(name, token=token, timeout=limit, decode=decode)
         return cast("Coroutine[Any, Any, Any]", wait)
 
     # -- other runs ---------------------------------------------------------------------------------------------------
@@ -208,7 +212,7 @@ class Context(ContextMarker):
         if mode not in ("wait_all", "fail_fast"):
             raise UsageError(f'mode must be "wait_all" or "fail_fast", not {mode!r}')
         options = StartOptions().using({"priority": priority}, "ctx.all")
-        first = self._instance.reserve()
+        first = self._inside().reserve()
         futures: list[Any] = []
         ids: list[str] = []
         for index, one in enumerate(inputs):
@@ -223,15 +227,16 @@ class Context(ContextMarker):
         The next run keeps the version, namespace, tags, priority, attributes, and the parent that waits. Signals that were
         not read yet go over to it.
         """
-        run = self._instance.run
+        instance = self._inside()
+        run = instance.run
         successor = msgspec.structs.replace(
             run,
             id=next_link(run.id),
-            input=bound(self._instance, lambda: self._definition.encode_input(inputs, fields)),
-            seed=derived_seed(run.seed, self._instance.reserve()),
+            input=bound(instance, lambda: self._definition.encode_input(inputs, fields)),
+            seed=derived_seed(run.seed, instance.reserve()),
             start_at=None,
         )
-        self._instance.continue_as_new(successor)
+        instance.continue_as_new(successor)
 
     def start_workflow(
         self,
@@ -245,12 +250,16 @@ class Context(ContextMarker):
         """What `workflow.run(...)` (or with `detached` `workflow.start(...)`) does inside this body."""
         return self._launch(BoundWorkflow(definition, options), args, kwargs, StartOptions(), detached=detached)
 
+    def _inside(self) -> Instance:
+        """The run, for what only its body may ask for."""
+        return inside(self._instance)
+
     # -- how children start -------------------------------------------------------------------------------------------
 
     def _launch(
         self, workflow: Any, args: Sequence[Any], kwargs: Mapping[str, Any], options: StartOptions, *, detached: bool
     ) -> Any:
-        instance = self._instance
+        instance = self._inside()
         if isinstance(workflow, BoundWorkflow):
             given = cast("BoundWorkflow[..., Any]", workflow)
             workflow, options = given.definition, _merge(given.options, options)

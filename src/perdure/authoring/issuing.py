@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
+from perdure.core.ambient import current
 from perdure.core.instance import Instance
-from perdure.model.errors import UsageError
+from perdure.model.errors import NotInWorkflow, UsageError
 from perdure.model.policy import RetryPolicy
 
 
@@ -16,6 +17,16 @@ def issue(
     """Bind the arguments and issue the operation."""
     # A future of the workflow's loop, which takes futures wherever asyncio takes coroutines (`create_task`, `gather`).
     return cast("Coroutine[Any, Any, Any]", instance.step(name, bound(instance, bind), policy=policy, decode=decode))
+
+
+def inside(instance: Instance) -> Instance:
+    """The instance itself, if its body is running here. Raises `NotInWorkflow` elsewhere: in its steps, after its end."""
+    if current() is not instance:
+        raise NotInWorkflow(
+            f"the context of {instance.describe()} was used outside its workflow function, in a step perhaps; ask for what "
+            "you need in the function, and pass it on"
+        )
+    return instance
 
 
 def bound(instance: Instance, bind: Callable[[], bytes]) -> bytes:

@@ -26,7 +26,7 @@ from perdure.model.errors import (
     RunUnsuccessful,
     UsageError,
 )
-from perdure.model.failure import decode_failure, encode_failure, restore
+from perdure.model.failure import decode_failure, encode_failure, restore, summary
 from perdure.model.history import Entry
 from perdure.model.ids import check_name
 from perdure.model.messages import MessageKind, Outgoing
@@ -309,7 +309,7 @@ _RAISED: dict[str | None, type[RunUnsuccessful]] = {
 def _raise(run_id: str, ending: Ending) -> NoReturn:
     failure = decode_failure(ending.error or b"")
     if ending.status is Status.FAILED:
-        raise RunFailed(f"run {run_id!r} failed: {failure.message}", run_id=run_id) from restore(failure)
+        raise RunFailed(f"run {run_id!r} failed: {summary(failure)}", run_id=run_id) from restore(failure)
     kind = _RAISED.get(failure.code, RunDead if ending.status is Status.DEAD else RunCancelled)
     raise kind(f"run {run_id!r}: {failure.message}", run_id=run_id)
 

@@ -163,6 +163,14 @@ class _Capture:
         return text
 
 
+def summary(failure: Failure) -> str:
+    """The failure in a few words, for sentences: its message, with its class where that alone says too little."""
+    name = failure.type.rpartition(":")[2].rpartition(".")[2]
+    if not failure.message:
+        return name
+    return f"{name}: {failure.message}" if name == "KeyError" else failure.message
+
+
 def restore(failure: Failure) -> Exception:
     """The error again: its own class where that is imported here and can be rebuilt, else `StepFailed`. Never raises.
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from perdure.model.failure import decode_failure
+from perdure.model.failure import decode_failure, summary
 
 #: The number of the history format that this code writes. Older processes leave runs of a newer format alone.
 FORMAT = 1
@@ -138,4 +138,4 @@ class Run(Struct, frozen=True, kw_only=True):
     @property
     def reason(self) -> str | None:
         """Why the run is blocked, or did not complete, in words; None if there is nothing to say."""
-        return None if self.error is None else decode_failure(self.error).message
+        return None if self.error is None else summary(decode_failure(self.error))
