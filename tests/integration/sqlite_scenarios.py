@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
-from perdure.model.commit import Answer, Cancel, Create, Delete, Join, NewChild, Requeue, TokenWait, TurnCommit, Write
+from perdure.model.commit import (
+    Applied,
+    Cancel,
+    Changed,
+    Create,
+    Delete,
+    Join,
+    Moved,
+    NewChild,
+    Requeue,
+    TokenWait,
+    TurnCommit,
+    Write,
+)
 from perdure.model.run import Run, RunKey, Status
 from perdure.ports.store import Serves, Store
 from perdure.stores.sqlite import SqliteStore
@@ -67,7 +80,7 @@ async def family(store: Store) -> None:
     stranger = await hold(store, "stranger")
     await store.write([park(stranger, waits=(TokenWait(0, "t"),))])
     await store.write([to_token("t", b"1"), to_token("t", b"2"), to_token("u", b"3")])
-    await store.write([to_run("awaited", dedup="d"), to_run("grandchild")])
+    await store.write([to_run("awaited", dedup="d"), to_run("awaited"), to_run("awaited"), to_run("grandchild")])
 
 
 async def failed(store: Store) -> None:
@@ -93,14 +106,18 @@ async def holders(store: Store) -> None:
 # ---------------------------------------------------------------- what is done
 
 
-def writing(make: Callable[..., Sequence[Write]], *ids: str) -> Callable[[SqliteStore], Awaitable[Deed]]:
-    """Write the batch that `make` gives for the runs of these ids."""
+def writing(
+    make: Callable[..., Sequence[Write]], *ids: str, refused: int = 0
+) -> Callable[[SqliteStore], Awaitable[Deed]]:
+    """Write the batch that `make` gives for the runs of these ids; so many of its writes cannot be stored."""
 
     async def begin(store: SqliteStore) -> Deed:
         batch = make(*[await find(store, run_id) for run_id in ids])
 
-        async def act() -> Sequence[Answer]:
-            return await store.write(batch)
+        async def act() -> None:
+            answers = await store.write(batch)
+            unapplied = [answer for answer in answers if not isinstance(answer, (Applied, Moved, Changed))]
+            assert len(unapplied) == refused, unapplied
 
         return act
 
@@ -131,7 +148,8 @@ def create_begun() -> list[Write]:
 
 
 def plain_turns(awaited: Run, detached: Run) -> list[Write]:
-    return [turn(run, entries=(resolved(0), scheduled(1))) for run in (awaited, detached)]
+    done = (resolved(0), scheduled(1))
+    return [turn(awaited, entries=done, seen=3, consumed=(1, 3)), turn(detached, entries=done)]
 
 
 def awaited_end(awaited: Run) -> list[Write]:
@@ -211,7 +229,7 @@ SCENARIOS: dict[str, Scenario] = {
     "delete": Scenario(family, writing(lambda: [Delete("parent", b'"gone"')])),
     "send": Scenario(family, writing(lambda: [to_run("parent", dedup="e"), to_token("t"), to_token("v", dedup="f")])),
     "requeue": Scenario(failed, writing(lambda: [Requeue("r")])),
-    "spoiled": Scenario(family, writing(spoiled, "awaited", "detached")),
+    "spoiled": Scenario(family, writing(spoiled, "awaited", "detached", refused=1)),
     "unblock": Scenario(blocked, unblocking),
     "claim": Scenario(crowd, claiming),
     "release": Scenario(holders, releasing),

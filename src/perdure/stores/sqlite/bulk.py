@@ -15,7 +15,7 @@ import msgspec
 
 from perdure.model.commit import Answer, Applied, Create, TurnCommit, Write
 from perdure.model.run import RunKey, Status
-from perdure.stores.sqlite import writes
+from perdure.stores.sqlite import inboxes, writes
 from perdure.stores.sqlite.newruns import COLUMNS, INSERT_RUNS, add_beside, new_row
 from perdure.stores.sqlite.rows import FIRST_TERMINAL, RUNNING, STATUS_CODES, Row
 from perdure.stores.sqlite.sized import execute_sized, parts
@@ -57,7 +57,6 @@ _STOP: Final = f"""
 """
 _GO_ON_COLUMNS: Final = 8
 _STOP_COLUMNS: Final = 15
-_CONSUME: Final = "DELETE FROM messages WHERE (incarnation, number) IN (VALUES @rows)"
 
 _decode_states = msgspec.json.Decoder(list[tuple[int, str | None, int, int, int, int, int]]).decode
 _decode_ids = msgspec.json.Decoder(set[str]).decode
@@ -109,7 +108,7 @@ class Bulk:
         self._begun: list[Begun] = []
         self._going_on: list[Row] = []
         self._stopped: list[Row] = []
-        self._consumed: list[Row] = []
+        self._consumed: list[tuple[int, int]] = []
 
     def add(self, write: Write, answers: Answers, position: int) -> None:
         """Apply `write`, now or with those that follow, and put its answer in its place."""
@@ -207,8 +206,7 @@ class Bulk:
                 changed = execute_sized(connection, template, columns, part, now).rowcount
                 assert changed == len(part), f"{changed} of {len(part)} turns were written"  # all were read just before
             rows.clear()
-        for part in parts(self._consumed):
-            execute_sized(connection, _CONSUME, 2, part)
+        inboxes.consume(self._tx, self._consumed)
         self._consumed.clear()
 
     def _insert(self, begun: Sequence[Begun]) -> bool:

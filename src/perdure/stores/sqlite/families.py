@@ -12,7 +12,8 @@ from perdure.model.failure import encode_failure
 from perdure.model.run import Parent, Run, RunKey, Status
 from perdure.stores.sqlite import inboxes
 from perdure.stores.sqlite.newruns import insert_run
-from perdure.stores.sqlite.rows import FIRST_TERMINAL, STATUS_CODES
+from perdure.stores.sqlite.rows import FIRST_TERMINAL, SELECT_RUNS, STATUS_CODES, Row, to_runs
+from perdure.stores.sqlite.sized import execute_sized, parts
 from perdure.stores.sqlite.transaction import Transaction
 
 _COMPLETED: Final = STATUS_CODES[Status.COMPLETED]
@@ -21,8 +22,15 @@ _CANCELLED: Final = STATUS_CODES[Status.CANCELLED]
 _CANCEL: Final = f"""
     UPDATE runs SET status = {_CANCELLED}, owner = NULL, epoch = epoch + 1, wake_at = NULL, listening = 0, output = NULL,
         error = ?, fingerprint = NULL, updated_at = ?, ended_at = ?
-    WHERE incarnation = ?
+    WHERE incarnation IN (@rows)
 """
+#: What parents that live are to hear of these runs' ends.
+_NOTICES: Final = f"""
+    SELECT r.incarnation, r.parent, r.awaited_as, r.status, r.output, r.error
+    FROM runs AS r JOIN runs AS p ON p.incarnation = r.parent
+    WHERE r.incarnation IN (@rows) AND r.awaited_as IS NOT NULL AND p.status < {FIRST_TERMINAL}
+"""
+_RUNS: Final = SELECT_RUNS + " runs WHERE incarnation IN (@rows)"
 #: UNION, not UNION ALL: a cycle of parents ends.
 _TREE: Final = """
     WITH RECURSIVE tree (incarnation, parent) AS (
@@ -68,11 +76,13 @@ def join(tx: Transaction, parent: RunKey, asked: Join) -> None:
 def close(tx: Transaction, ended: Sequence[int]) -> None:
     """After the rows of runs that end together were written: give back what came to their tokens, tell waiting parents."""
     inboxes.end_waits(tx, ended)
-    for incarnation in ended:
-        parent, awaited_as, status, output, error = tx.execute(
-            "SELECT parent, awaited_as, status, output, error FROM runs WHERE incarnation = ?", (incarnation,)
-        ).fetchone()
-        if parent is not None and awaited_as is not None:
+    notices: dict[int, Row] = {}
+    for part in parts([(incarnation,) for incarnation in ended]):
+        for row in execute_sized(tx.connection, _NOTICES, 1, part).fetchall():
+            notices[row[0]] = row
+    for incarnation in ended if notices else ():
+        if incarnation in notices:
+            _, parent, awaited_as, status, output, error = notices[incarnation]
             failed = status != _COMPLETED
             inboxes.deliver_notice(tx, parent, awaited_as, error if failed else output, failed=failed)
 
@@ -98,8 +108,8 @@ def tree(tx: Transaction, incarnation: int) -> list[tuple[int, bool]]:
 def mark_cancelled(tx: Transaction, incarnations: Sequence[int], error: bytes | None) -> None:
     """Write the rows only; `close` does the rest."""
     tx.touched.update(incarnations)
-    for incarnation in incarnations:
-        tx.execute(_CANCEL, (error, tx.now, tx.now, incarnation))
+    for part in parts([(incarnation,) for incarnation in incarnations]):
+        execute_sized(tx.connection, _CANCEL, 1, part, error, tx.now, tx.now)
 
 
 def cancel_tree(tx: Transaction, incarnation: int, error: bytes) -> tuple[Run, ...]:
@@ -111,8 +121,12 @@ def cancel_tree(tx: Transaction, incarnation: int, error: bytes) -> tuple[Run, .
 
 
 def runs_of(tx: Transaction, incarnations: Sequence[int]) -> tuple[Run, ...]:
-    found = (tx.run(incarnation) for incarnation in incarnations)
-    return tuple(run for run in found if run is not None)
+    """Those that are there, in this order."""
+    found: dict[int, Run] = {}
+    for part in parts([(incarnation,) for incarnation in incarnations]):
+        [text] = execute_sized(tx.connection, _RUNS, 1, part).fetchone()
+        found.update((run.incarnation, run) for run in to_runs(tx.connection, text))
+    return tuple(found[incarnation] for incarnation in incarnations if incarnation in found)
 
 
 #: Everything that hangs on a run, in no table order that matters: nothing of it outlives the transaction.
@@ -125,11 +139,10 @@ def delete_tree(tx: Transaction, incarnation: int, error: bytes) -> tuple[Run, .
     members = [each for each, _ in tree(tx, incarnation)]
     gone = runs_of(tx, members)
     tx.flush()  # History that this very transaction wrote goes too.
-    for run in gone:
-        tx.connection.executemany(
-            "DELETE FROM tags WHERE tag = ? AND incarnation = ?", [(tag, run.incarnation) for tag in run.tags]
-        )
+    tags = [(tag, run.incarnation) for run in gone for tag in run.tags]
+    tx.connection.executemany("DELETE FROM tags WHERE tag = ? AND incarnation = ?", tags)
+    for part in parts([(member,) for member in members]):
         for table in _BELONGINGS:
-            tx.execute(f"DELETE FROM {table} WHERE incarnation = ?", (run.incarnation,))
+            execute_sized(tx.connection, f"DELETE FROM {table} WHERE incarnation IN (@rows)", 1, part)
     tx.touched.update(members)
     return gone

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+import msgspec
+
 from perdure.model.commit import Answer, Applied, Ended, Missing, TokenWait
 from perdure.model.messages import CONTROL, Message, MessageKind, Outgoing
 from perdure.model.run import RunKey
-from perdure.stores.sqlite.rows import FIRST_TERMINAL, SELECT_MESSAGES, Letter, Row, letter_of, to_messages
+from perdure.stores.sqlite.rows import FIRST_TERMINAL, SELECT_MESSAGES, Letter, letter_of, to_messages
+from perdure.stores.sqlite.sized import execute_sized, parts
 from perdure.stores.sqlite.transaction import Transaction
 
 _CHILD: Final = MessageKind.CHILD.value
@@ -23,7 +26,20 @@ _PUT: Final = """
     SELECT incarnation, inbox, ?, ?, ?, ?, ?, ?, ? FROM runs WHERE incarnation = ?
 """
 _UNSEEN: Final = SELECT_MESSAGES + " (SELECT * FROM messages WHERE incarnation = ? AND number > ? ORDER BY number)"
+#: (A pair compared with a list of pairs would walk through all messages.)
+_CONSUME: Final = """
+    DELETE FROM messages WHERE rowid IN (
+        SELECT m.rowid FROM (VALUES @rows) AS v
+        CROSS JOIN messages AS m ON m.incarnation = v.column1 AND m.number = v.column2
+    )
+"""
+_WAITS: Final = """
+    SELECT json_group_array(json_array(place, incarnation, seq, namespace, served)) FROM waits
+    WHERE incarnation IN (@rows)
+"""
 _LETTER: Final = "SELECT kind, name, token, payload, failed, at, arrival FROM messages"
+
+_decode_waits = msgspec.json.Decoder(list[tuple[int, int, int, str, int | None]]).decode
 
 
 def send(tx: Transaction, message: Outgoing) -> Answer:
@@ -94,9 +110,10 @@ def deliver_notice(tx: Transaction, incarnation: int, name: str, payload: bytes 
         deliver(tx, incarnation, Letter(_CHILD, name, None, payload, failed, tx.now))
 
 
-def consume(tx: Transaction, incarnation: int, numbers: Sequence[int]) -> None:
-    for number in numbers:
-        tx.execute("DELETE FROM messages WHERE incarnation = ? AND number = ?", (incarnation, number))
+def consume(tx: Transaction, numbers: Sequence[tuple[int, int]]) -> None:
+    """Messages by their run's incarnation and their number."""
+    for part in parts(numbers):
+        execute_sized(tx.connection, _CONSUME, 2, part)
 
 
 def unseen(tx: Transaction, incarnation: int, seen: int) -> tuple[Message, ...]:
@@ -167,24 +184,25 @@ def _give(tx: Transaction, namespace: str, letter: Letter) -> int | None:
     return None
 
 
-def end_waits(tx: Transaction, incarnations: Iterable[int], seqs: Sequence[int] | None = None) -> None:
+def end_waits(tx: Transaction, incarnations: Sequence[int], seqs: Sequence[int] | None = None) -> None:
     """Take waits (those of operations `seqs`, or all) out of their lines; give back what came for them and lies unread."""
+    over = [wait for wait in _waits(tx, incarnations) if seqs is None or wait[2] in seqs]
     back: list[tuple[str, Letter]] = []
-    for incarnation in incarnations:
-        for place, namespace, served in _waits(tx, incarnation, seqs):
-            tx.execute("DELETE FROM waits WHERE place = ?", (place,))
-            where = " WHERE incarnation = ? AND number = ?"
-            row = None if served is None else tx.execute(_LETTER + where, (incarnation, served)).fetchone()
-            if row is not None:
-                tx.execute("DELETE FROM messages" + where, (incarnation, served))
-                back.append((namespace, Letter(*row)))
+    for place, incarnation, _, namespace, served in over:
+        tx.execute("DELETE FROM waits WHERE place = ?", (place,))
+        where = " WHERE incarnation = ? AND number = ?"
+        row = None if served is None else tx.execute(_LETTER + where, (incarnation, served)).fetchone()
+        if row is not None:
+            tx.execute("DELETE FROM messages" + where, (incarnation, served))
+            back.append((namespace, Letter(*row)))
     # Only now, so that nothing is given to a wait that ends with it.
     for namespace, letter in sorted(back, key=lambda pair: pair[1].arrival or 0):
         _give(tx, namespace, letter)
 
 
-def _waits(tx: Transaction, incarnation: int, seqs: Sequence[int] | None) -> list[Row]:
-    found = "SELECT place, namespace, served FROM waits WHERE incarnation = ?"
-    if seqs is None:
-        return tx.execute(found, (incarnation,)).fetchall()
-    return [row for seq in seqs for row in tx.execute(found + " AND seq = ?", (incarnation, seq)).fetchall()]
+def _waits(tx: Transaction, incarnations: Sequence[int]) -> list[tuple[int, int, int, str, int | None]]:
+    """Place, run, operation, namespace, and the number of the message it was served."""
+    found: list[tuple[int, int, int, str, int | None]] = []
+    for part in parts([(incarnation,) for incarnation in incarnations]):
+        found += _decode_waits(execute_sized(tx.connection, _WAITS, 1, part).fetchone()[0])
+    return found

@@ -97,6 +97,7 @@ _INITIAL: Final = (
         PRIMARY KEY (incarnation, n)
     ) WITHOUT ROWID
     """,
+    # With row ids, by which many can be deleted at once without walking through others.
     """
     CREATE TABLE messages (
         incarnation INTEGER NOT NULL,
@@ -109,7 +110,7 @@ _INITIAL: Final = (
         at INTEGER NOT NULL,
         arrival INTEGER,
         PRIMARY KEY (incarnation, number)
-    ) WITHOUT ROWID
+    )
     """,
     # The last arrival number that was given.
     "CREATE TABLE arrivals (one INTEGER PRIMARY KEY CHECK (one = 1), last INTEGER NOT NULL)",

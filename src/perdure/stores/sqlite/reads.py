@@ -81,7 +81,7 @@ def runs(connection: sqlite3.Connection, query: RunQuery) -> Sequence[Run]:
         bound += [*([] if code is None else [code]), *values, query.limit]
     chosen = " UNION ALL ".join(branches)
     wanted = f"SELECT * FROM runs WHERE incarnation IN ({chosen}) ORDER BY incarnation DESC LIMIT ?"
-    [text] = connection.execute(f"{SELECT_RUNS} ({wanted}) AS runs", [*bound, query.limit]).fetchone()
+    [text] = connection.execute(f"{SELECT_RUNS} ({wanted}) AS found", [*bound, query.limit]).fetchone()
     return to_runs(connection, text)
 
 

@@ -86,7 +86,7 @@ def _record(tx: Transaction, incarnation: int, turn: TurnCommit) -> None:
     tx.append(incarnation, turn.n, turn.entries)
     values = (len(turn.entries), turn.seen, turn.progress, turn.started_at, tx.now, incarnation)
     tx.execute(_ADVANCE, values)
-    inboxes.consume(tx, incarnation, turn.consumed)
+    inboxes.consume(tx, [(incarnation, number) for number in turn.consumed])
     for key, payload in turn.values:
         tx.execute(
             "INSERT INTO run_values VALUES (?, ?, ?) "
