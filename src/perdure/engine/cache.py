@@ -20,11 +20,6 @@ class Cache:
     def __len__(self) -> int:
         return len(self._parked)
 
-    def has(self, incarnation: int, n: int) -> bool:
-        """True if `take` would find an instance (if its code is the same)."""
-        parked = self._parked.get(incarnation)
-        return parked is not None and parked[0] == n
-
     def put(self, incarnation: int, n: int, fingerprint: str, instance: Instance) -> None:
         """Keep a parked instance, or close it if there is no room at all."""
         if self._limit == 0:

@@ -14,8 +14,9 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from perdure.engine.means import Means
-from perdure.model.commit import Answer, Applied, Create, Exists, Fenced, TurnCommit, Write
+from perdure.model.commit import Answer, Applied, Create, Exists, Fenced, Moved, TurnCommit, Write
 from perdure.model.errors import StoreUnavailable
+from perdure.model.run import Run, Status
 from perdure.ports.clock import Clock
 
 log = logging.getLogger("perdure.engine")
@@ -80,6 +81,15 @@ class Committer:
         """Wait until nothing is queued or in flight."""
         await self._idle.wait()
 
+    async def give_up(self) -> None:
+        """The store does not answer and nobody can wait: what is queued or in flight is answered `Broken`."""
+        queue, self._queue = self._queue, []
+        for _, done, argument in queue:
+            done(argument, Broken(_no_answer()))
+        for task in self._in_flight:
+            task.cancel()
+        await self._idle.wait()
+
     def _begin(self) -> None:
         """Begin another batch. It takes what is queued when its turn on the loop comes: all that became ready together."""
         self._waking = True
@@ -99,6 +109,8 @@ class Committer:
         answers: Sequence[Outcome]
         try:
             answers = await self._write([item[0] for item in batch])
+        except asyncio.CancelledError:
+            answers = [Broken(_no_answer())] * len(batch)
         except Exception as error:
             log.exception("perdure: the store failed; what %d writes were part of is left to recovery", len(batch))
             answers = [Broken(error)] * len(batch)
@@ -147,15 +159,35 @@ async def sleep_until(clock: Clock, when: int) -> None:
 def _known(write: Write, answer: Answer) -> Answer:
     """The answer to a write that was asked again: it may have been applied the first time."""
     if isinstance(write, TurnCommit) and isinstance(answer, Fenced) and answer.run is not None:
-        run = answer.run
-        if (run.epoch, run.n) == (
-            write.epoch,
-            write.n + len(write.entries),
-        ) and run.incarnation == write.run.incarnation:
-            return Applied(run.key)
+        run, after = answer.run, write.n + len(write.entries)
+        if (run.incarnation, run.epoch, run.n) == (write.run.incarnation, write.epoch, after):
+            return _applied(write, run)
     if isinstance(write, Create) and isinstance(answer, Exists) and answer.run.seed == write.run.seed:
-        return Applied(answer.run.key)
+        return _applied(write.turn, answer.run)
     return answer
+
+
+def _applied(turn: TurnCommit | None, run: Run) -> Applied | Moved:
+    """The answer that was lost. (What moved is read from the inbox: here it is not known any more.)"""
+    if (
+        turn is not None
+        and turn.status is not Status.RUNNING
+        and (run.status, run.owner, run.epoch)
+        == (
+            Status.RUNNING,
+            turn.owner,
+            turn.epoch,
+        )
+    ):
+        return Moved(run.key, ())
+    return Applied(run.key)
+
+
+def _no_answer() -> StoreUnavailable:
+    return StoreUnavailable(
+        "the app was closed before the store answered; whether it was written is unknown, so ask again: what has an id is "
+        "not done twice"
+    )
 
 
 def _set(future: asyncio.Future[Outcome], answer: Outcome) -> None:

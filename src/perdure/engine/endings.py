@@ -11,6 +11,7 @@ from collections import OrderedDict
 
 from msgspec import Struct
 
+from perdure.model.errors import UsageError
 from perdure.model.run import RunKey, Status
 
 _REMEMBERED = 1000
@@ -32,6 +33,7 @@ class Endings:
     def __init__(self) -> None:
         self._recent: OrderedDict[int, Ending] = OrderedDict()
         self._waiters: dict[int, list[asyncio.Future[Ending | None]]] = {}
+        self._closed = False
 
     def ended(self, key: RunKey, ending: Ending) -> None:
         """A run ended here."""
@@ -66,8 +68,22 @@ class Endings:
     def waiting(self) -> bool:
         return bool(self._waiters)
 
+    def close(self) -> None:
+        """Nothing is told here any more: whoever waits would wait for ever."""
+        self._closed = True
+        waiters, self._waiters = self._waiters, {}
+        for line in waiters.values():
+            for future in line:
+                if not future.done():
+                    future.set_exception(_closed())
+
     def listen(self, incarnation: int) -> asyncio.Future[Ending | None]:
-        """A future of the run's end; None means: look at the store again. Listen first, then look. Cancel when done."""
+        """A future of the run's end; None means: look at the store again. Listen first, then look. Cancel when done.
+
+        Raises `UsageError`, as does the future, where the app was closed.
+        """
+        if self._closed:
+            raise _closed()
         future: asyncio.Future[Ending | None] = asyncio.get_running_loop().create_future()
         self._waiters.setdefault(incarnation, []).append(future)
         future.add_done_callback(lambda done: self._forget(incarnation, done))
@@ -79,3 +95,7 @@ class Endings:
             line.remove(future)
             if not line:
                 del self._waiters[incarnation]
+
+
+def _closed() -> UsageError:
+    return UsageError("the app was closed, so it cannot tell how the run ends; the run is not touched by that")

@@ -95,11 +95,22 @@ class Executor:
         self.holdings.coming -= 1
         if isinstance(answer, Applied | Moved) and answer.key is not None:
             held.key = answer.key
-            self.holdings.add(held)
+            self.hold(held)
             self._answered(held, answer)
         else:
             held.instance.close()
         done(answer)
+
+    def hold(self, held: Held) -> None:
+        """It is ours. If it was before, that lease ran out behind our back: only the newer one counts."""
+        older = self.holdings.get(held.key.incarnation)
+        if older is not None and older.epoch > held.epoch:
+            held.gone = True
+            held.instance.close()
+            return
+        if older is not None:
+            self._let_go(older)
+        self.holdings.add(held)
 
     def begin(self, held: Held) -> None:
         """Drive a run for the first time."""
@@ -181,6 +192,8 @@ class Executor:
             self._announce(held, commit, rests=isinstance(answer, Applied))
             if isinstance(answer, Moved):
                 held.arrivals.extend(answer.messages)
+                if not answer.messages:
+                    self.nudges.run(held.key.incarnation)  # the answer was lost, and with it what they were
             elif commit.status is not Status.RUNNING:
                 self._rest(held, commit)
                 return
@@ -222,7 +235,8 @@ class Executor:
     def _go_on(self, held: Held) -> None:
         """The run stays ours: see to its retries and timers, and to what has arrived meanwhile."""
         instance = held.instance
-        if len(instance.steps) != len(held.tasks):
+        # What is known of earlier attempts must be durable before the next one: else a crash would use its number twice.
+        if len(instance.steps) != len(held.tasks) and not held.attempts:
             now = self._means.store.now()
             for operation in list(instance.steps.values()):
                 if operation.seq not in held.tasks and (operation.next_at is None or operation.next_at <= now):
@@ -324,10 +338,15 @@ class Executor:
         if tasks:
             # Cancelled steps may clean up, for a moment; nothing they return is recorded.
             await asyncio.wait(tasks, timeout=_LAST_MOMENT)
-        await self._committer.idle()
-        if claims:
-            await self._means.store.release(self._means.owner, claims)
+        try:
+            async with asyncio.timeout(_LAST_MOMENT):
+                await self._committer.idle()
+        except TimeoutError:
+            await self._committer.give_up()
         for run in held:
             run.instance.close()
         self.cache.clear()
         self._steps.close()
+        self.tell.endings.close()
+        if claims:
+            await self._means.store.release(self._means.owner, claims)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from perdure.core.instance import Instance
 from perdure.core.turn import Blocked
@@ -35,41 +35,55 @@ class Loading:
         holdings = self._executor.holdings
         holdings.coming += len(claims)
         waiting = len(claims)
+        parked: dict[int, Instance] = {}
         try:
-            histories = await self._histories(claims)
+            parked.update(self._parked(claims))
+            histories = await self._histories([c.run for c in claims if c.run.incarnation not in parked])
             for position, claimed in enumerate(claims):
                 if position % _CHUNK == _CHUNK - 1:
                     await asyncio.sleep(0)
                 holdings.coming -= 1
                 waiting -= 1
-                self._take_safely(claimed, histories.get(claimed.run.incarnation, ()))
+                incarnation = claimed.run.incarnation
+                self._take_safely(claimed, parked.pop(incarnation, None), histories.get(incarnation, ()))
         finally:
             holdings.coming -= waiting
+            for instance in parked.values():
+                instance.close()
 
-    async def _histories(self, claims: Sequence[Claimed]) -> dict[int, Sequence[Entry]]:
-        cache = self._executor.cache
-        cold = [c.run.incarnation for c in claims if c.run.n and not cache.has(c.run.incarnation, c.run.n)]
-        return dict(await self._means.store.history(cold)) if cold else {}
+    def _parked(self, claims: Sequence[Claimed]) -> Iterator[tuple[int, Instance]]:
+        """The instances that were kept, by incarnation. Out of the cache: it may forget them while histories are read."""
+        for run in (claimed.run for claimed in claims):
+            definition = self._means.registry.workflow(run.workflow, run.version)
+            instance = self._executor.cache.take(run.incarnation, run.n, definition.fingerprint)
+            if instance is not None:
+                yield run.incarnation, instance
 
-    def _take_safely(self, claimed: Claimed, history: Sequence[Entry]) -> None:
+    async def _histories(self, cold: Sequence[Run]) -> dict[int, Sequence[Entry]]:
+        wanted = [run.incarnation for run in cold if run.n]
+        return dict(await self._means.store.history(wanted)) if wanted else {}
+
+    def _take_safely(self, claimed: Claimed, instance: Instance | None, history: Sequence[Entry]) -> None:
         try:
-            self._take(claimed, history)
+            self._take(claimed, instance, history)
         except StoreError:
             raise
         except Exception:
             # One odd row must not keep the others of its batch from starting (FAULTS F10). Its lease runs out.
             log.exception("perdure: cannot go on with run %r; this is a fault in Perdure", claimed.run.id)
 
-    def _take(self, claimed: Claimed, history: Sequence[Entry]) -> None:
+    def _take(self, claimed: Claimed, instance: Instance | None, history: Sequence[Entry]) -> None:
         executor, run = self._executor, claimed.run
         definition = self._means.registry.workflow(run.workflow, run.version)
-        instance = executor.cache.take(run.incarnation, run.n, definition.fingerprint)
         fresh = instance is None
         if instance is None:
+            if len(history) != run.n:
+                log.info("perdure: run %r went on elsewhere before it was loaded; its lease must have run out", run.id)
+                return
             instance = executor.instance(definition, as_new(run))
         held = Held(run.key, definition, instance, run.epoch, run.n, run.deadline)
         held.arrivals.extend(claimed.messages)
-        executor.holdings.add(held)
+        executor.hold(held)
         if run.recoveries > self._means.settings.max_recoveries:
             executor.end(held, Status.DEAD, dead_failure(run.recoveries))
         elif executor.out_of_time(held):
@@ -79,7 +93,7 @@ class Loading:
         elif fresh and (fault := _fault(instance, claimed, history)) is not None:
             executor.block(held, fault)
         else:
-            if claimed.was in (Status.RUNNING, Status.PENDING):
+            if claimed.was is not Status.SUSPENDED:  # then no step was in flight
                 executor.attempts.cut(held)
             executor.drive(held)
 

@@ -13,6 +13,7 @@ from perdure.engine.holdings import Holdings
 from perdure.engine.means import Means
 from perdure.model.errors import StoreError
 from perdure.model.messages import Message
+from perdure.ports.store import Held as Claim
 from perdure.ports.store import Renewal
 
 log = logging.getLogger("perdure.engine")
@@ -49,11 +50,11 @@ class Nudges:
             if held.instance.inbox.waits_for(token_key(token)):
                 self.run(held.key.incarnation)
 
-    def renewed(self, renewals: Sequence[Renewal]) -> None:
-        """What the store said when the leases were renewed."""
-        for renewal in renewals:
-            held = self._holdings.get(renewal.incarnation)
-            if held is None:
+    def renewed(self, claims: Sequence[Claim], renewals: Sequence[Renewal]) -> None:
+        """What the store said when these claims were renewed. Those that we have by another claim by now do not count."""
+        for claim, renewal in zip(claims, renewals, strict=True):
+            held = self._holdings.get(claim.incarnation)
+            if held is None or held.epoch != claim.epoch:
                 continue
             if not renewal.lost:
                 self._deliver(held, renewal.messages)
