@@ -42,7 +42,8 @@ async def test_a_signal_of_another_type_is_named(world: World) -> None:
         run = await app.start(waits, id="r1")
         await run.signal("count", "many")
         with pytest.raises(
-            RunFailed, match=r"the payload of signal 'count' to run 'r1' \(waits@1\) does not fit .* int"
+            RunFailed,
+            match=r"does not fit .* int.* \(in run 'r1' \(waits@1\), what came for signal 'count' at position 0\)",
         ):
             await run.result()
 
@@ -55,7 +56,8 @@ async def test_so_is_a_local_steps_result_of_another_type(world: World) -> None:
     async with world.app(odd) as app:
         run = await app.start(odd, id="r1")
         with pytest.raises(
-            RunFailed, match=r"the result of local step 'count' of run 'r1' \(odd@1\) does not fit .* int"
+            RunFailed,
+            match=r"does not fit .* int.* \(in run 'r1' \(odd@1\), what came for local 'count' at position 0\)",
         ):
             await run.result()
 

@@ -506,8 +506,8 @@ def test_a_mismatch_names_what_the_path_and_what_was_expected_and_found(data: by
     assert str(caught.value).startswith("the result of step 'a' ")
     assert message in str(caught.value)
     with pytest.raises(InvalidValue) as again:
-        decoder(hint, what="the result of step 'a'")(data)
-    assert str(again.value) == str(caught.value)
+        decoder(hint)(data)
+    assert str(again.value) == str(caught.value).replace("the result of step 'a'", "the value")
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b'{"a":', b"nope", b"1 2", b'"\xff"', b"[" * 100_000])

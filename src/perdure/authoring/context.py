@@ -105,9 +105,7 @@ class Context(ContextMarker):
         """
         check_name(name, "a local step's name")
         policy = with_options(_PLAIN, options, f"local step {name!r}") if options else _PLAIN
-        instance = self._inside()
-        decode = values.decoder(type, f"the result of local step {name!r} of {instance.describe()}")
-        call = instance.local(name, closure, policy=policy, decode=decode)
+        call = self._inside().local(name, closure, policy=policy, decode=values.decoder(type))
         return cast("Coroutine[Any, Any, Any]", call)
 
     def side_effect(self, fn: Callable[[], T]) -> Coroutine[Any, Any, T]:
@@ -147,9 +145,7 @@ class Context(ContextMarker):
         if token is not None:
             check_name(token, "a token")
         limit = None if timeout is None else positive_micros(timeout, "timeout")
-        instance = self._inside()
-        decode = values.decoder(type, f"the payload of signal {name!r} to {instance.describe()}")
-        wait = instance.signal(name, token=token, timeout=limit, decode=decode)
+        wait = self._inside().signal(name, token=token, timeout=limit, decode=values.decoder(type))
         return cast("Coroutine[Any, Any, Any]", wait)
 
     # -- other runs ---------------------------------------------------------------------------------------------------

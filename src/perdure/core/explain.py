@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perdure.core.operation import Operation
-from perdure.model.errors import ChildFailed, PerdureError, SignalTimeout
+from perdure.model.errors import ChildFailed, PerdureError, SignalTimeout, UsageError
 from perdure.model.failure import Failure, capture, decode_failure, restore, summary
 from perdure.model.messages import Message
 
@@ -15,6 +15,16 @@ def raisable(error: Exception, operation: Operation) -> Exception:
     wrapped = RuntimeError(f"{operation.op} {operation.name!r} raised StopIteration")
     wrapped.__cause__ = error
     return wrapped
+
+
+def unfit(error: Exception, operation: Operation, run: str) -> Exception:
+    """The error of a result that does not fit its hint, told which result of `run` it was."""
+    if isinstance(error, UsageError):
+        text = f"{error} (in {run}, what came for {operation.op} {operation.name!r} at position {operation.seq})"
+        located = type(error)(text)
+        located.__cause__ = error.__cause__
+        return located
+    return raisable(error, operation)
 
 
 def child_failure(message: Message) -> Failure:

@@ -15,7 +15,7 @@ import contextvars
 from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any, NoReturn
 
-from perdure.core.explain import child_failure, explained, raisable, raised_cancelled, signal_timeout
+from perdure.core.explain import child_failure, explained, raisable, raised_cancelled, signal_timeout, unfit
 from perdure.core.inbox import Key, message_key
 from perdure.core.issuing import NO_SEQ, Issuing
 from perdure.core.loop import Spin, Task, TimerHandle
@@ -219,7 +219,7 @@ class Instance(Issuing):
             try:
                 value = operation.decode(payload or b"null")
             except Exception as error:  # restoring a value may run checks of the user's own
-                target.set_exception(raisable(error, operation))
+                target.set_exception(unfit(error, operation, self.describe()))
             else:
                 target.set_result(value)
 

@@ -17,7 +17,7 @@ The rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
@@ -103,17 +103,9 @@ def decode(data: bytes, type: Any = Any, *, what: str) -> Any:
         raise InvalidValue(f"{what} {plan.explain(data, error)}") from error
 
 
-def decoder(type: Any, what: str = "the value") -> Callable[[bytes], Any]:
-    """A function that restores values of one hint, for those who restore many. Raises as `decode` does."""
-    plan = _plan_of(type)
-
-    def restore(data: bytes) -> Any:
-        try:
-            return plan.decode(data)
-        except Exception as error:
-            raise InvalidValue(f"{what} {plan.explain(data, error)}") from error
-
-    return restore
+def decoder(type: Any) -> Callable[[bytes], Any]:
+    """A function that restores values of one hint: the same one each time, for those who keep many. Raises as `decode` does."""
+    return _plan_of(type).restore
 
 
 def check_hint(type: Any, what: str = "the value") -> None:
@@ -127,7 +119,7 @@ def check_hint(type: Any, what: str = "the value") -> None:
 class _Plan:
     """How to restore the values of one hint."""
 
-    __slots__ = ("decode", "name", "shape")
+    __slots__ = ("decode", "name", "restore", "shape")
 
     def __init__(self, hint: Any) -> None:
         self.name = hint_name(hint)
@@ -141,6 +133,8 @@ class _Plan:
             self.decode = msgspec.json.Decoder(hint, dec_hook=hook).decode
         except Exception:  # a hint that msgspec does not know
             self.decode = self.decode_by_shape
+        #: As `decode`, but raises `InvalidValue`. (A method would be a new object each time it is asked for.)
+        self.restore: Callable[[bytes], Any] = partial(_restore, self)
 
     def decode_by_shape(self, data: bytes) -> Any:
         return self.shape.restore(msgspec.json.decode(data))
@@ -158,6 +152,13 @@ class _Plan:
         except RecursionError:
             return f"is nested too deeply for its type {self.name}"
         return f"does not fit its type {self.name}: {error}"
+
+
+def _restore(plan: _Plan, data: bytes) -> Any:
+    try:
+        return plan.decode(data)
+    except Exception as error:
+        raise InvalidValue(f"the value {plan.explain(data, error)}") from error
 
 
 def _plan_of(hint: Any) -> _Plan:
