@@ -97,6 +97,17 @@ def _of_file(path: Path) -> Iterable[str]:
             yield f"{left} waits of ended runs are left"
 
 
+async def how_it_stands(app: Perdure, run_id: str) -> list[str]:
+    """A run that does not end, and those it waits for."""
+    now = app.engine.store.now()
+    return [
+        f"  {run.id} {run.status} n={run.n} inbox={run.inbox} seen={run.seen} listening={run.listening} epoch={run.epoch} "
+        f"recoveries={run.recoveries} wakes in {None if run.wake_at is None else (run.wake_at - now) / 1e6} s"
+        for run in await app.runs(limit=1_000_000)
+        if run.id.split(".")[0].split("~")[0] == run_id
+    ]
+
+
 def who_holds(path: Path) -> list[str]:
     """Who has which lock on the store's files, where the system tells."""
     table = Path("/proc/locks")

@@ -146,7 +146,8 @@ class Crash:
                 end = await CLIENTS[name](self._app, run_id, n, random.Random(f"{run_id}{n}"))
         except Exception as error:
             end = f"{type(error).__name__}: {error}"
-            self.report.problems += [f"{run_id}: {end}", *checks.who_holds(self._path)]
+            self.report.problems += [f"{run_id}: {end}", *await checks.how_it_stands(self._app, run_id)]
+            self.report.problems += checks.who_holds(self._path)
         finally:
             room.release()
         self._told[run_id] = (end, due)

@@ -1,0 +1,45 @@
+"""A seeded fleet: see `fleet` for how, `scenarios` for what, and `soak` for more seeds by hand.
+
+A seed that fails becomes a test of its own here, or, if its story can be told in a few lines, in `test_found`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure.engine import executor
+from tests.simulation.soak import Outcome
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_every_story_ends_as_it_must(seed: int) -> None:
+    assert Outcome(seed).problems == []
+
+
+def test_a_seed_tells_the_same_story_every_time() -> None:
+    first, second = Outcome("again"), Outcome("again")
+    assert first.tale == second.tale
+    assert (first.seconds, first.callbacks) == (second.seconds, second.callbacks)
+
+
+def test_troubles_strike_inside_steps_and_between_a_verb_and_its_answer() -> None:
+    outcomes = [Outcome(seed) for seed in range(30, 36)]
+    tale = "\n".join(line for outcome in outcomes for line in outcome.tale)
+    for what in ("is killed", "is stopped", "closes", "the clock jumps", "Fenced", "Moved", "Exists", "ATTEMPT_CUT"):
+        assert what in tale, f"nothing {what}"
+    assert sum(outcome.cut for outcome in outcomes) > 0
+    assert [outcome.problems for outcome in outcomes] == [[]] * 6
+
+
+def test_a_fault_of_the_engine_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulation itself is tested: an engine that starts steps before their commit must not get through."""
+    submit = executor.Executor._submit
+
+    def hasty(self, held, turn, commit) -> None:  # type: ignore[no-untyped-def]
+        submit(self, held, turn, commit)
+        for operation in turn.issued:
+            if operation.seq in held.instance.steps:
+                self._attempt(held, operation)
+
+    monkeypatch.setattr(executor.Executor, "_submit", hasty)
+    assert any(Outcome(seed).problems for seed in range(5))
