@@ -42,6 +42,12 @@ from tests.property.properties import check_all, live
             "child(18, 5), signal(51, 54), step(25))))), child(5, 50))",
             id="messages of one moment lost the order of their numbers",
         ),
+        pytest.param(
+            303088,
+            "sequence(gather(53, completed(kept(22, sleep(30)), race(19), group(59, step(57), step(45)), token(25, 23)), "
+            "join(41)))",
+            id="results after a failure that a requeue took back met a body that went on from them",
+        ),
     ],
 )
 def test_programs(seed: int, tree: str) -> None:

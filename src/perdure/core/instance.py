@@ -20,7 +20,7 @@ from perdure.core.inbox import Key, message_key
 from perdure.core.issuing import NO_SEQ, Issuing
 from perdure.core.loop import Spin, Task, TimerHandle
 from perdure.core.operation import Operation
-from perdure.core.replay import Recorded, revive
+from perdure.core.replay import Recorded, note_attempt, revive
 from perdure.core.turn import Arrival, Blocked, Body, Cancelled, Completed, Continued, Failed, StepDone, Turn
 from perdure.model.errors import DeadlockError, ForbiddenInWorkflow
 from perdure.model.failure import capture, decode_failure, encode_failure, restore
@@ -84,7 +84,7 @@ class Instance(Issuing):
         A history with an END entry comes back with the outcome the body reached. A requeued body, or one whose first turn was
         lost, may get further than its history: what is new then is in the turn, and goes on in that of the next `advance`.
         """
-        entries = revive(entries)
+        entries, again = revive(entries)
         recorded = self._recorded = Recorded(self.run.id, entries)
         self.loop.now = started_at
         with self.loop.enter():
@@ -93,10 +93,12 @@ class Instance(Issuing):
             for entry in entries:
                 if entry.event in _DELIVERED and not self._replay_one(entry, recorded):
                     break
-                _note_attempt(self.pending.get(entry.seq), entry)
+                note_attempt(self.pending.get(entry.seq), entry)
             if self._fault is None and self._replaying() is not None:
                 open_now = self.pending.keys()
                 self._fault = recorded.check_complete(self._seq, open_now, self._over(), self._main_error())
+            for entry in again:
+                self._deliver_again(entry)
         self._refill(seen, unread)
         turn = self._finish()
         self._recorded = None
@@ -321,6 +323,15 @@ class Instance(Issuing):
         self._drain()
         return self._fault is None
 
+    def _deliver_again(self, entry: Entry) -> None:
+        """A result that a requeue makes new."""
+        operation = self.pending.get(entry.seq)
+        if operation is not None and not self._over():
+            self._recorded = None
+            self.inbox.unwait(operation)
+            self._deliver(operation, entry.event, entry.payload, entry.began)
+            self._settle_down()
+
     def _main_error(self) -> BaseException | None:
         main = self._main
         return main.exception() if main is not None and main.done() and not main.cancelled() else None
@@ -379,18 +390,6 @@ def _by_time(event: tuple[int, int, int, object]) -> tuple[int, int, int]:
 
 def _by_number(message: tuple[int, int, Message]) -> int:
     return message[0]
-
-
-def _note_attempt(operation: Operation | None, entry: Entry) -> None:
-    """What the history says of a step's attempts, for whoever runs the next one."""
-    if operation is None:
-        return
-    if entry.event is Event.ATTEMPT_FAILED:
-        operation.attempts += 1
-        operation.failures += 1
-        operation.next_at = entry.due
-    elif entry.event is Event.ATTEMPT_CUT:
-        operation.attempts += 1
 
 
 _DELIVERED = frozenset({Event.RESOLVED, Event.FAILED, Event.CANCEL})

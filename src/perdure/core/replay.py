@@ -127,35 +127,56 @@ class Recorded:
         )
 
 
-def revive(entries: Sequence[Entry]) -> Sequence[Entry]:
-    """The history as a requeue makes it count: the end, and the failures that led to it, are taken back.
+def revive(entries: Sequence[Entry]) -> tuple[Sequence[Entry], Sequence[Entry]]:
+    """The history as a requeue makes it count, and the results in it that are to be delivered anew.
 
-    Taken back are the failures delivered after the last operation was issued: nothing else was built on them, so those
-    operations are open again, with fresh attempts (numbered on), and so are those that the end cut off. Failures that the
-    body caught and went on from stay.
+    Taken back are the run's end and the failures delivered after the last operation was issued: nothing else was built on
+    them, so those operations are open again, with fresh attempts (numbered on), and so are those that the end cut off.
+    Failures that the body caught and went on from stay. What came after the first failure that is taken back came to a body
+    that was on its way out: it comes again, to one that is not, and may go on from there.
     """
     if not any(entry.event is Event.REQUEUED for entry in entries):
-        return entries
+        return entries, ()
     kept: list[Entry] = []
+    again: list[Entry] = []
     for entry in entries:
         if entry.event is Event.REQUEUED:
-            kept = _taken_back(kept)
+            kept, again = _taken_back(kept)
+        elif entry.event not in _ATTEMPTS:
+            again = []  # the run went on: they have come again, and stand in what follows
         kept.append(entry)
-    return kept
+    return kept, again
 
 
-def _taken_back(entries: list[Entry]) -> list[Entry]:
+def _taken_back(entries: list[Entry]) -> tuple[list[Entry], list[Entry]]:
     last = max((i for i, entry in enumerate(entries) if entry.event is Event.SCHEDULED), default=-1)
-    undone = {entry.seq for entry in entries[last + 1 :] if entry.event is Event.FAILED}
+    failed = [i for i, entry in enumerate(entries) if i > last and entry.event is Event.FAILED]
+    undone = {entries[i].seq for i in failed}
+    first = failed[0] if failed else len(entries)
     kept: list[Entry] = []
+    again: list[Entry] = []
     for index, entry in enumerate(entries):
         cut_off = index > last and entry.event is Event.ABANDONED
-        if entry.event is Event.END or (cut_off and entry.op not in _STEPS):
-            continue
-        if cut_off or (entry.seq in undone and entry.event in (Event.FAILED, Event.ATTEMPT_FAILED)):
-            entry = msgspec.structs.replace(entry, event=Event.ATTEMPT_CUT, due=None)
-        kept.append(entry)
-    return kept
+        if index > first and entry.event is Event.RESOLVED:
+            again.append(entry)
+        elif cut_off or (entry.seq in undone and entry.event in (Event.FAILED, Event.ATTEMPT_FAILED)):
+            if entry.op in _STEPS or entry.event is not Event.ABANDONED:
+                kept.append(msgspec.structs.replace(entry, event=Event.ATTEMPT_CUT, due=None))
+        elif entry.event is not Event.END:
+            kept.append(entry)
+    return kept, again
+
+
+def note_attempt(operation: Operation | None, entry: Entry) -> None:
+    """What the history says of a step's attempts, for whoever runs the next one."""
+    if operation is None:
+        return
+    if entry.event is Event.ATTEMPT_FAILED:
+        operation.attempts += 1
+        operation.failures += 1
+        operation.next_at = entry.due
+    elif entry.event is Event.ATTEMPT_CUT:
+        operation.attempts += 1
 
 
 def source_line() -> str:

@@ -135,6 +135,36 @@ async def _result(future: Any) -> Any:
     return await future
 
 
+def test_results_that_came_after_the_failure_come_again_to_the_revived_body() -> None:
+    """The body was on its way out then and did nothing with them. Now it goes on from them."""
+
+    async def fails_fast(run: Instance) -> Any:
+        return await asyncio.gather(step(run, "quick"), asyncio.shield(lingering(run)))
+
+    async def lingering(run: Instance) -> Any:
+        first = asyncio.ensure_future(step(run, "slow1"))
+        try:
+            await asyncio.shield(first)
+        except asyncio.CancelledError:
+            await first  # it is let finish
+            raise
+        return [first.result(), await step(run, "slow2")]
+
+    driven = Driven(fails_fast)
+    driven.failure(0, ValueError("quick failed"))
+    assert driven.turn.outcome is None  # the task that was left behind still waits for its step
+    driven.result(1, "slow1's")
+    assert str(driven.error()) == "quick failed"
+
+    again = revived(driven)
+    again.advance()
+    assert again.events() == [("resolved", 1, "slow1"), ("scheduled", 2, "slow2")]
+    assert list(again.instance.steps) == [0, 2]
+    again.result(2, "slow2's")
+    again.result(0, "quick's")
+    assert again.output() == ["quick's", ["slow1's", "slow2's"]]
+
+
 def test_a_run_that_failed_by_its_own_error_fails_again_on_the_same_code() -> None:
     async def body(run: Instance) -> None:
         await step(run, "a")
