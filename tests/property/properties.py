@@ -142,8 +142,13 @@ def _difference(path: str, one: object, other: object) -> Iterator[str]:
 
 def record(seed: int) -> Recording:
     """Make the program of this seed and live through it."""
+    return live(tree_of(seed), seed)
+
+
+def tree_of(seed: int) -> Node:
+    """The program of this seed."""
     rng = Random(seed)
-    return live(generate(rng, rng.choice((4, 8, 12, 20))), seed)
+    return generate(rng, rng.choice((4, 8, 12, 20)))
 
 
 def live(tree: Node, seed: int) -> Recording:
@@ -370,13 +375,20 @@ def silence() -> Iterator[None]:
 
 def check_all(recording: Recording) -> None:
     """Every property."""
+    check_replay(recording)
+    check_rebuilt(recording)
+    check_batches(recording)
+    check_close(recording)
+
+
+def check_seed(seed: int) -> Recording:
+    """Every property of the program of this seed."""
     try:
-        check_replay(recording)
-        check_rebuilt(recording)
-        check_batches(recording)
-        check_close(recording)
+        recording = record(seed)
+        check_all(recording)
     except Exception as error:
-        raise Broken(f"seed {recording.seed}: {error}\n  {recording.tree}") from error
+        raise Broken(f"seed {seed}: {error}\n  {tree_of(seed)}") from error
+    return recording
 
 
 def digest(seeds: Sequence[int]) -> str:

@@ -10,7 +10,7 @@ import gc
 import sys
 from collections import Counter
 
-from tests.property.properties import Broken, Recording, check_all, digest, record
+from tests.property.properties import Broken, Recording, check_seed, digest
 
 
 def main() -> int:
@@ -28,9 +28,7 @@ def main() -> int:
     totals: Counter[str] = Counter()
     for number, seed in enumerate(seeds, 1):
         try:
-            recording = record(seed)
-            check_all(recording)
-            count(totals, recording)
+            count(totals, check_seed(seed))
         except Broken as error:
             failed += 1
             sys.stdout.write(f"{error}\n")
