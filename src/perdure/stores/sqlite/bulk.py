@@ -9,13 +9,14 @@ go the long way (`writes.apply`), one by one and in their place.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
 from perdure.model.commit import Answer, Applied, Create, TurnCommit, Write
 from perdure.model.run import RunKey, Status
 from perdure.stores.sqlite import inboxes, writes
+from perdure.stores.sqlite.inboxes import Notice
 from perdure.stores.sqlite.newruns import COLUMNS, INSERT_RUNS, add_beside, new_row
 from perdure.stores.sqlite.rows import FIRST_TERMINAL, RUNNING, STATUS_CODES, Row
 from perdure.stores.sqlite.sized import execute_sized, parts
@@ -23,13 +24,30 @@ from perdure.stores.sqlite.transaction import Transaction
 
 #: What a batch's answers are put into, by position.
 Answers: TypeAlias = list[Answer]
+
+
+class State(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A run before the turns of a group, as `_STATES` reads it."""
+
+    incarnation: int
+    owner: str | None
+    epoch: int
+    n: int
+    status: int
+    inbox: int
+    parent: int | None
+    awaited_as: str | None
+    #: Whether it waits for tokens.
+    waits: int
+
+
 #: A new run's row, where it comes from, and where its answer goes.
 Begun: TypeAlias = tuple[Row, Create, Answers, int]
 
 #: One row for all, since each row that SQLite hands out is a step of its own.
 _STATES: Final = """
-    SELECT json_group_array(json_array(incarnation, owner, epoch, n, status, inbox, awaited_as IS NOT NULL
-        OR EXISTS (SELECT 1 FROM waits AS w WHERE w.incarnation = runs.incarnation)))
+    SELECT json_group_array(json_array(incarnation, owner, epoch, n, status, inbox, parent, awaited_as,
+        EXISTS (SELECT 1 FROM waits AS w WHERE w.incarnation = runs.incarnation)))
     FROM runs WHERE incarnation IN (@rows)
 """
 _TAKEN: Final = "SELECT json_group_array(id) FROM runs WHERE id IN (@rows)"
@@ -46,21 +64,23 @@ _GO_ON: Final = f"""
         started_at = coalesce(started_at, v.column8), updated_at = ?, output = NULL, error = NULL, fingerprint = NULL
     {_FENCE}
 """
-#: Up to what the turn has seen, the inbox holds nothing that could refuse or move it; no end must be told to anybody.
+#: Up to what the turn has seen, the inbox holds nothing that could refuse or move it; and its end concerns nobody, or those
+#: are seen to (column 16).
 _STOP: Final = f"""
     UPDATE runs SET n = v.column5, seen = v.column6, recoveries = CASE v.column7 WHEN 1 THEN 0 ELSE recoveries END,
         started_at = coalesce(started_at, v.column8), updated_at = ?,
         status = v.column9, owner = NULL, wake_at = v.column10, listening = v.column11, ended_at = v.column12,
         output = v.column13, error = v.column14, fingerprint = v.column15
-    {_FENCE} AND runs.inbox <= v.column6 AND (v.column9 < {FIRST_TERMINAL} OR (runs.awaited_as IS NULL
+    {_FENCE} AND runs.inbox <= v.column6 AND (v.column9 < {FIRST_TERMINAL} OR v.column16 OR (runs.awaited_as IS NULL
         AND NOT EXISTS (SELECT 1 FROM waits AS w WHERE w.incarnation = runs.incarnation)))
 """
 _GO_ON_COLUMNS: Final = 8
-_STOP_COLUMNS: Final = 15
+_STOP_COLUMNS: Final = 16
 
-_decode_states = msgspec.json.Decoder(list[tuple[int, str | None, int, int, int, int, int]]).decode
+_decode_states = msgspec.json.Decoder(list[State]).decode
 _decode_ids = msgspec.json.Decoder(set[str]).decode
 
+_ENDING: Final = (Status.COMPLETED, Status.FAILED)
 _CASCADING: Final = (Status.CANCELLED, Status.DEAD)
 
 
@@ -109,6 +129,7 @@ class Bulk:
         self._going_on: list[Row] = []
         self._stopped: list[Row] = []
         self._consumed: list[tuple[int, int]] = []
+        self._notices: list[Notice] = []
 
     def add(self, write: Write, answers: Answers, position: int) -> None:
         """Apply `write`, now or with those that follow, and put its answer in its place."""
@@ -142,7 +163,7 @@ class Bulk:
             return self._insert([(row, write, answers, position)])
         if type(write) is not TurnCommit:
             return False
-        row = _row(write, now)
+        row = _row(write, now, told=False)
         template = _GO_ON if len(row) == _GO_ON_COLUMNS else _STOP
         if not execute_sized(self._tx.connection, template, len(row), [row], now).rowcount:
             return False
@@ -153,15 +174,12 @@ class Bulk:
 
     def _apply(self) -> None:
         states, taken = self._read()
-        touched = self._tx.touched
-        touched.clear()
+        self._tx.touched.clear()
         for write, answers, position in self._gathered:
             if type(write) is TurnCommit:
-                incarnation = write.run.incarnation
-                if incarnation not in touched and _fits(write, states.get(incarnation)):
-                    row = _row(write, self._tx.now)
-                    (self._going_on if len(row) == _GO_ON_COLUMNS else self._stopped).append(row)
-                    self._record(write)
+                state = states.get(write.run.incarnation)
+                if state is not None and self._fits(write, state):
+                    self._take(write, state)
                     answers[position] = Applied(write.run)
                     continue
             elif type(write) is Create and write.run.id not in taken:
@@ -172,15 +190,40 @@ class Bulk:
             answers[position] = writes.apply(self._tx, write)
         self._write_out()
 
-    def _read(self) -> tuple[dict[int, tuple[Any, ...]], set[str]]:
+    def _fits(self, turn: TurnCommit, state: State) -> bool:
+        """Whether the fence holds, and the turn changes nothing beside its own run's rows and perhaps its parent's inbox."""
+        if state.owner != turn.owner or state.epoch != turn.epoch or state.n != turn.n or state.status != RUNNING:
+            return False
+        if state.incarnation in self._tx.touched:
+            return False
+        if turn.status is Status.RUNNING:
+            return True
+        if state.inbox > turn.seen:
+            return False
+        # A parent that is written itself must be written in its place.
+        return STATUS_CODES[turn.status] < FIRST_TERMINAL or not (state.waits or state.parent in self._keys)
+
+    def _take(self, turn: TurnCommit, state: State) -> None:
+        row = _row(turn, self._tx.now, told=True)
+        if len(row) == _GO_ON_COLUMNS:
+            self._going_on.append(row)
+        else:
+            self._stopped.append(row)
+            if state.parent is not None and state.awaited_as is not None and turn.status in _ENDING:
+                failed = turn.status is Status.FAILED
+                payload = turn.error if failed else turn.output
+                self._notices.append(Notice(state.parent, state.awaited_as, payload, failed))
+        self._record(turn)
+
+    def _read(self) -> tuple[dict[int, State], set[str]]:
         """The runs as they are now, and which of the new ids are taken."""
-        states: dict[int, tuple[Any, ...]] = {}
+        states: dict[int, State] = {}
         taken: set[str] = set()
         connection = self._tx.connection
         incarnations = [(key,) for key in self._keys if type(key) is int]
         for part in parts(incarnations):
             found = execute_sized(connection, _STATES, 1, part).fetchone()[0]
-            states.update((state[0], state) for state in _decode_states(found))
+            states.update((state.incarnation, state) for state in _decode_states(found))
         ids = [(key,) for key in self._keys if type(key) is str]
         for some in parts(ids):
             taken |= _decode_ids(execute_sized(connection, _TAKEN, 1, some).fetchone()[0])
@@ -208,6 +251,9 @@ class Bulk:
             rows.clear()
         inboxes.consume(self._tx, self._consumed)
         self._consumed.clear()
+        if self._notices:
+            inboxes.tell(self._tx, self._notices)
+            self._notices.clear()
 
     def _insert(self, begun: Sequence[Begun]) -> bool:
         """Whether none of the ids was taken."""
@@ -224,7 +270,7 @@ class Bulk:
         return True
 
 
-def _row(turn: TurnCommit, now: int) -> Row:
+def _row(turn: TurnCommit, now: int, *, told: bool) -> Row:
     """For `_GO_ON` or `_STOP`, by its length."""
     row = (
         turn.run.incarnation,
@@ -240,18 +286,5 @@ def _row(turn: TurnCommit, now: int) -> Row:
         return row
     code = STATUS_CODES[turn.status]
     if code < FIRST_TERMINAL:
-        return (*row, code, turn.wake_at, turn.listening, None, turn.output, turn.error, turn.fingerprint)
-    return (*row, code, None, 0, now, turn.output, turn.error, None)
-
-
-def _fits(turn: TurnCommit, state: tuple[Any, ...] | None) -> bool:
-    """Whether the fence holds and the turn changes nothing beside its own run's rows."""
-    if state is None:
-        return False
-    _, owner, epoch, n, status, inbox, special = state
-    if status != RUNNING or owner != turn.owner or epoch != turn.epoch or n != turn.n:
-        return False
-    if turn.status is Status.RUNNING:
-        return True
-    # Up to what it has seen, the inbox holds nothing that could refuse or move the turn.
-    return bool(inbox <= turn.seen and not (special and STATUS_CODES[turn.status] >= FIRST_TERMINAL))
+        return (*row, code, turn.wake_at, turn.listening, None, turn.output, turn.error, turn.fingerprint, told)
+    return (*row, code, None, 0, now, turn.output, turn.error, None, told)

@@ -11,8 +11,9 @@ from perdure.model.endings import start_failure
 from perdure.model.failure import encode_failure
 from perdure.model.run import Parent, Run, RunKey, Status
 from perdure.stores.sqlite import inboxes
+from perdure.stores.sqlite.inboxes import Notice
 from perdure.stores.sqlite.newruns import insert_run
-from perdure.stores.sqlite.rows import FIRST_TERMINAL, SELECT_RUNS, STATUS_CODES, Row, to_runs
+from perdure.stores.sqlite.rows import FIRST_TERMINAL, SELECT_RUNS, STATUS_CODES, to_runs
 from perdure.stores.sqlite.sized import execute_sized, parts
 from perdure.stores.sqlite.transaction import Transaction
 
@@ -55,7 +56,7 @@ def join(tx: Transaction, parent: RunKey, asked: Join) -> None:
     child = tx.execute("SELECT incarnation, parent FROM runs WHERE id = ?", (asked.child_id,)).fetchone()
     if child is None or child[1] != parent.incarnation:
         error = encode_failure(start_failure(asked.child_id, taken=child is not None))
-        inboxes.deliver_notice(tx, parent.incarnation, asked.child_id, error, failed=True)
+        inboxes.tell(tx, [Notice(parent.incarnation, asked.child_id, error, True)])
         return
     last = tx.last_link(child[0])
     status, output, error = tx.execute(
@@ -70,21 +71,20 @@ def join(tx: Transaction, parent: RunKey, asked: Join) -> None:
     failed = status != _COMPLETED
     if failed and asked.again:
         return
-    inboxes.deliver_notice(tx, parent.incarnation, asked.child_id, error if failed else output, failed=failed)
+    inboxes.tell(tx, [Notice(parent.incarnation, asked.child_id, error if failed else output, failed)])
 
 
 def close(tx: Transaction, ended: Sequence[int]) -> None:
     """After the rows of runs that end together were written: give back what came to their tokens, tell waiting parents."""
     inboxes.end_waits(tx, ended)
-    notices: dict[int, Row] = {}
+    notices: dict[int, Notice] = {}
     for part in parts([(incarnation,) for incarnation in ended]):
         for row in execute_sized(tx.connection, _NOTICES, 1, part).fetchall():
-            notices[row[0]] = row
-    for incarnation in ended if notices else ():
-        if incarnation in notices:
-            _, parent, awaited_as, status, output, error = notices[incarnation]
+            incarnation, parent, awaited_as, status, output, error = row
             failed = status != _COMPLETED
-            inboxes.deliver_notice(tx, parent, awaited_as, error if failed else output, failed=failed)
+            notices[incarnation] = Notice(parent, awaited_as, error if failed else output, failed)
+    if notices:
+        inboxes.tell(tx, [notices[incarnation] for incarnation in ended if incarnation in notices])
 
 
 def tree(tx: Transaction, incarnation: int) -> list[tuple[int, bool]]:

@@ -10,20 +10,31 @@ import msgspec
 from perdure.model.commit import Answer, Applied, Ended, Missing, TokenWait
 from perdure.model.messages import CONTROL, Message, MessageKind, Outgoing
 from perdure.model.run import RunKey
-from perdure.stores.sqlite.rows import FIRST_TERMINAL, SELECT_MESSAGES, Letter, letter_of, to_messages
+from perdure.stores.sqlite.rows import FIRST_TERMINAL, SELECT_MESSAGES, Letter, Row, letter_of, to_messages
 from perdure.stores.sqlite.sized import execute_sized, parts
 from perdure.stores.sqlite.transaction import Transaction
 
 _CHILD: Final = MessageKind.CHILD.value
 
-_DELIVER: Final = """
-    UPDATE runs SET inbox = inbox + 1, updated_at = ?, wake_at = CASE
-        WHEN status = 2 AND listening = 1 THEN min(coalesce(wake_at, ?), ?) ELSE wake_at END
-    WHERE incarnation = ?
+#: Who listens is due: now, or since longer.
+_WAKE: Final = """
+    updated_at = ?, wake_at = CASE WHEN status = 2 AND listening = 1 THEN min(coalesce(wake_at, ?), ?) ELSE wake_at END
 """
+_DELIVER: Final = f"UPDATE runs SET inbox = inbox + 1, {_WAKE} WHERE incarnation = ?"
 _PUT: Final = """
     INSERT INTO messages (incarnation, number, kind, name, token, payload, failed, at, arrival)
     SELECT incarnation, inbox, ?, ?, ?, ?, ?, ?, ? FROM runs WHERE incarnation = ?
+"""
+_LIVE_INBOXES: Final = f"""
+    SELECT json_group_array(json_array(incarnation, inbox)) FROM runs
+    WHERE incarnation IN (@rows) AND status < {FIRST_TERMINAL}
+"""
+_PUT_ALL: Final = """
+    INSERT INTO messages (incarnation, number, kind, name, payload, failed, at)
+    SELECT * FROM (VALUES @rows) WHERE column1 IS NOT NULL
+"""
+_DELIVER_ALL: Final = f"""
+    UPDATE runs SET inbox = v.column2, {_WAKE} FROM (VALUES @rows) AS v WHERE runs.incarnation = v.column1
 """
 _UNSEEN: Final = SELECT_MESSAGES + " (SELECT * FROM messages WHERE incarnation = ? AND number > ? ORDER BY number)"
 #: (A pair compared with a list of pairs would walk through all messages.)
@@ -39,6 +50,7 @@ _WAITS: Final = """
 """
 _LETTER: Final = "SELECT kind, name, token, payload, failed, at, arrival FROM messages"
 
+_decode_inboxes = msgspec.json.Decoder(list[tuple[int, int]]).decode
 _decode_waits = msgspec.json.Decoder(list[tuple[int, int, int, str, int | None]]).decode
 
 
@@ -104,10 +116,30 @@ def deliver(tx: Transaction, incarnation: int, letter: Letter) -> None:
     )
 
 
-def deliver_notice(tx: Transaction, incarnation: int, name: str, payload: bytes | None, *, failed: bool) -> None:
-    """Tell a parent of a child's end; dropped where the parent has ended or is gone."""
-    if tx.is_live(incarnation):
-        deliver(tx, incarnation, Letter(_CHILD, name, None, payload, failed, tx.now))
+class Notice(msgspec.Struct, frozen=True, gc=False):
+    """What a parent hears of a child's end."""
+
+    parent: int
+    name: str
+    payload: bytes | None
+    failed: bool
+
+
+def tell(tx: Transaction, notices: Sequence[Notice]) -> None:
+    """Put them into the parents' inboxes, in this order; dropped where a parent has ended or is gone."""
+    last: dict[int, int] = {}
+    for part in parts([(parent,) for parent in dict.fromkeys(notice.parent for notice in notices)]):
+        last.update(_decode_inboxes(execute_sized(tx.connection, _LIVE_INBOXES, 1, part).fetchone()[0]))
+    rows: list[Row] = []
+    for notice in notices:
+        if notice.parent in last:
+            number = last[notice.parent] = last[notice.parent] + 1
+            rows.append((notice.parent, number, _CHILD, notice.name, notice.payload, notice.failed, tx.now))
+    for some in parts(rows):
+        execute_sized(tx.connection, _PUT_ALL, 7, some)
+    for counts in parts([*last.items()]):
+        execute_sized(tx.connection, _DELIVER_ALL, 2, counts, tx.now, tx.now, tx.now)
+    tx.touched.update(last)
 
 
 def consume(tx: Transaction, numbers: Sequence[tuple[int, int]]) -> None:
