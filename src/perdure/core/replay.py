@@ -8,7 +8,7 @@ moved is found at the first result where it shows.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import FrameType
 
 import msgspec
@@ -21,6 +21,7 @@ from perdure.model.history import Entry, Event, Op
 _DELIVERED = frozenset({Event.RESOLVED, Event.FAILED, Event.CANCEL})
 _CLOSED = frozenset({Event.RESOLVED, Event.FAILED, Event.ABANDONED})
 _ATTEMPTS = frozenset({Event.ATTEMPT_FAILED, Event.ATTEMPT_CUT})
+_UNDONE = frozenset({Event.FAILED, Event.ATTEMPT_FAILED})
 _STEPS = frozenset({Op.STEP, Op.LOCAL})
 _FORGOTTEN = frozenset({Op.SPAWN, Op.VALUE})
 _NOT_USERS = frozenset({"perdure", "asyncio"})
@@ -134,32 +135,40 @@ def revive(entries: Sequence[Entry]) -> tuple[Sequence[Entry], Sequence[Entry]]:
     them, so those operations are open again, with fresh attempts (numbered on), and so are those that the end cut off.
     Failures that the body caught and went on from stay. What came after the first failure that is taken back came to a body
     that was on its way out: it comes again, to one that is not, and may go on from there.
+
+    The time that the run lay dead does not count: timers that were open go on with the time they had left, and a bounded wait
+    that failed has all of its time again.
     """
     if not any(entry.event is Event.REQUEUED for entry in entries):
         return entries, ()
+    spans = {entry.seq: entry.due - entry.at for entry in entries if entry.event is Event.SCHEDULED and entry.due}
     kept: list[Entry] = []
     again: list[Entry] = []
     for entry in entries:
         if entry.event is Event.REQUEUED:
-            kept, again = _taken_back(kept)
+            kept, again = _taken_back(kept, entry.at, spans)
         elif entry.event not in _ATTEMPTS:
             again = []  # the run went on: they have come again, and stand in what follows
         kept.append(entry)
     return kept, again
 
 
-def _taken_back(entries: list[Entry]) -> tuple[list[Entry], list[Entry]]:
+def _taken_back(entries: list[Entry], requeued_at: int, spans: Mapping[int, int]) -> tuple[list[Entry], list[Entry]]:
     last = max((i for i, entry in enumerate(entries) if entry.event is Event.SCHEDULED), default=-1)
     failed = [i for i, entry in enumerate(entries) if i > last and entry.event is Event.FAILED]
     undone = {entries[i].seq for i in failed}
     first = failed[0] if failed else len(entries)
+    cut_off = {entry.seq for entry in entries[last + 1 :] if entry.event is Event.ABANDONED}
+    dead = max(0, requeued_at - entries[min(first, len(entries) - 1)].at)
     kept: list[Entry] = []
     again: list[Entry] = []
     for index, entry in enumerate(entries):
-        cut_off = index > last and entry.event is Event.ABANDONED
-        if index > first and entry.event is Event.RESOLVED:
+        if entry.event is Event.SCHEDULED and entry.due is not None and entry.seq in cut_off | undone:
+            due = requeued_at + spans[entry.seq] if entry.seq in undone else entry.due + dead
+            kept.append(msgspec.structs.replace(entry, due=due))
+        elif index > first and entry.event is Event.RESOLVED:
             again.append(entry)
-        elif cut_off or (entry.seq in undone and entry.event in (Event.FAILED, Event.ATTEMPT_FAILED)):
+        elif (index > last and entry.event is Event.ABANDONED) or (entry.seq in undone and entry.event in _UNDONE):
             if entry.op in _STEPS or entry.event is not Event.ABANDONED:
                 kept.append(msgspec.structs.replace(entry, event=Event.ATTEMPT_CUT, due=None))
         elif entry.event is not Event.END:

@@ -22,11 +22,13 @@ def requeued(driven: Driven) -> list[Entry]:
     return [*driven.history, Entry(Event.REQUEUED, NO_SEQ, None, "", None, driven.now)]
 
 
-def revived(driven: Driven, main: Main | None = None) -> Driven:
+def revived(driven: Driven, main: Main | None = None, *, at: float | None = None) -> Driven:
     """The run after a requeue, perhaps on other code: a driver that has replayed its history."""
     again = Driven.__new__(Driven)
     vars(again).update(vars(driven))
     again.main = main or driven.main
+    if at is not None:
+        driven.now = again.now = START + round(at * SECOND)
     again.history = requeued(driven)
     again.instance, again.turn = driven.replay(again.main, again.history)
     return again
@@ -163,6 +165,44 @@ def test_results_that_came_after_the_failure_come_again_to_the_revived_body() ->
     again.result(2, "slow2's")
     again.result(0, "quick's")
     assert again.output() == ["quick's", ["slow1's", "slow2's"]]
+
+
+async def charges_in_time(run: Instance) -> Any:
+    async with asyncio.timeout(60):
+        return await step(run, "charge")
+
+
+def test_the_time_that_a_run_lay_dead_does_not_count() -> None:
+    driven = Driven(charges_in_time)
+    driven.advance(driven.failed(1, ValueError("declined")), at=10)
+    again = revived(driven, at=3600)
+    assert again.instance.next_due() == START + 3650 * SECOND  # fifty seconds were left
+    again.advance(at=3600)
+    assert again.turn.outcome is None
+    again.failure(1, ValueError("declined again"))
+    third = revived(again, at=7200)
+    assert third.instance.next_due() == START + 7250 * SECOND
+    third.advance(at=7250)
+    assert isinstance(third.error(), TimeoutError)
+
+
+def test_a_wait_that_ran_out_has_all_of_its_time_again() -> None:
+    async def body(run: Instance) -> Any:
+        await step(run, "a")
+        return await signal(run, "go", timeout=5)
+
+    driven = Driven(body)
+    driven.advance(driven.done(0), at=1)
+    driven.advance(at=10)
+    assert isinstance(driven.error(), TimeoutError)
+    for begin in (100, 200):
+        driven = revived(driven, at=begin)
+        assert driven.instance.next_due() == START + (begin + 5) * SECOND
+        driven.advance(at=begin + 6)
+        assert isinstance(driven.error(), TimeoutError)
+    driven = revived(driven, at=300)
+    driven.signal("go", "at last")
+    assert driven.output() == "at last"
 
 
 def test_a_run_that_failed_by_its_own_error_fails_again_on_the_same_code() -> None:
