@@ -6,16 +6,31 @@ import asyncio
 import sys
 
 import msgspec
+from msgspec.structs import replace
 
+from perdure.model.failure import Failure, decode_failure, encode_failure
+from perdure.model.history import Entry, Event
 from perdure.testing import Recording, TestApp, record
 from tests.golden.programs import PROGRAMS, Program
 from tests.golden.replaying import HISTORIES, Golden, standings
 
 
 async def live(program: Program) -> Recording:
-    """The history of one life of the program."""
+    """The history of one life of the program, without what it says of the machine that recorded it."""
     async with TestApp(program.recorded or program.today) as app:
-        return await record(await program.drive(app))
+        recording = await record(await program.drive(app))
+    return replace(recording, history=tuple(map(_anywhere, recording.history)))
+
+
+def _anywhere(entry: Entry) -> Entry:
+    if entry.event not in (Event.FAILED, Event.ATTEMPT_FAILED) or entry.payload is None:
+        return entry
+    return replace(entry, payload=encode_failure(_untraced(decode_failure(entry.payload))))
+
+
+def _untraced(failure: Failure) -> Failure:
+    cause = None if failure.cause is None else _untraced(failure.cause)
+    return replace(failure, traceback="", cause=cause, group=tuple(map(_untraced, failure.group)))
 
 
 def golden(program: Program) -> Golden:

@@ -43,6 +43,11 @@ def test_every_kind_of_operation_and_of_entry_is_in_one_of_them() -> None:
     assert {entry.op for entry in entries} == {*Op, None}
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_no_history_says_where_it_was_recorded(name: str) -> None:
+    assert 'File \\"' not in (HISTORIES / f"{name}.json").read_text()
+
+
 def test_what_does_not_fit_is_found() -> None:
     recording, expected = load("steps")
     stood = standing(before_the_patches, recording, recording.history)
