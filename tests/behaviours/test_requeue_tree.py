@@ -110,3 +110,33 @@ async def test_retry_04_a_requeue_of_a_run_that_did_not_fail_says_how_it_stands(
         before = await run.info()
         assert await run.requeue() is Status.COMPLETED
         assert await run.info() == before
+
+
+async def test_a_requeue_uses_up_no_attempt_of_its_own(world: World) -> None:
+    async with world.app(child, fragile) as app:
+        run = await app.start(child, 1)
+        with pytest.raises(RunFailed):
+            await run.result()
+        mend()
+        await run.requeue()
+        assert await run.result() == 1
+        assert [(one.attempts, one.cut) for one in await run.steps()] == [(2, 0)]
+
+
+async def test_a_blocked_run_is_tried_again_by_hand(world: World) -> None:
+    @workflow
+    async def stuck(ctx: Context) -> int:
+        if world_is["broken"]:
+            await asyncio.Event().wait()
+        return 7
+
+    async with world.app(stuck) as app:
+        run = await app.start(stuck)
+        await app.settle()
+        assert await run.status() is Status.BLOCKED
+        assert await run.requeue() is Status.BLOCKED
+        await app.settle()
+        assert await run.status() is Status.BLOCKED
+        mend()
+        await run.requeue()
+        assert await run.result() == 7

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -330,9 +330,7 @@ class Executor:
         """Give back what is still held, and drop everything."""
         claims = self.holdings.claims()
         held = self.holdings.all()
-        tasks: list[asyncio.Task[Any]] = []
-        for run in held:
-            tasks += [cast("asyncio.Task[Any]", task) for task in run.tasks.values() if isinstance(task, asyncio.Task)]
+        tasks: list[Any] = [task for run in held for task in run.tasks.values() if isinstance(task, asyncio.Task)]
         for run in held:
             self.holdings.drop(run)
         if tasks:

@@ -135,13 +135,16 @@ class RunHandle(Generic[R]):
         return self._standing(answer).status
 
     async def requeue(self) -> Status:
-        """Revive a failed or dead run: what failed last is tried afresh. Any other run is left as it is."""
+        """Revive a failed or dead run: what failed last is tried afresh. A blocked one is tried again as it is, at once.
+
+        Any other run is left alone. Returns how the run stands then.
+        """
         answer = await self._engine.committer.ask(Requeue(self.id))
         if isinstance(answer, Changed) and answer.runs:
             for run in answer.runs:
                 self._engine.executor.tell.endings.touched(run.key)
             self._engine.claimer.kick()
-            return Status.PENDING
+            return answer.runs[0].status
         return (await self.info()).status
 
     async def delete(self) -> int:

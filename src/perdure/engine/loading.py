@@ -13,7 +13,7 @@ from perdure.engine.held import Held
 from perdure.engine.means import Means
 from perdure.model.endings import dead_failure
 from perdure.model.errors import PerdureError, StoreError
-from perdure.model.history import Entry
+from perdure.model.history import Entry, Event
 from perdure.model.run import NewRun, Run, Status
 from perdure.ports.store import Claimed
 
@@ -93,7 +93,8 @@ class Loading:
         elif fresh and (fault := _fault(instance, claimed, history)) is not None:
             executor.block(held, fault)
         else:
-            if claimed.was is not Status.SUSPENDED:  # then no step was in flight
+            requeued = bool(history) and history[-1].event is Event.REQUEUED
+            if claimed.was is not Status.SUSPENDED and not requeued:  # else no step was in flight
                 executor.attempts.cut(held)
             executor.drive(held)
 

@@ -118,15 +118,18 @@ class Cancel(Struct, frozen=True):
 class Requeue(Struct, frozen=True):
     """Revive a failed or dead run: pending, due now, no owner, no error, recovery count 0, and a REQUEUED entry.
 
-    Any other status is left as it is, byte for byte, and answered `Changed` with no runs. `seen` stays: what is unread in
-    the inbox comes with the next claim.
+    A blocked run is tried again as it is: it becomes due now, and nothing else of it changes. Any other status is left as it
+    is, byte for byte, and answered `Changed` with no runs. `seen` stays: what is unread in the inbox comes with the next claim.
     """
 
     run_id: str
 
 
 class Delete(Struct, frozen=True):
-    """Remove a run, its history, inbox, waits, values and everything below it. Live members are cancelled first."""
+    """Remove a run, its history, inbox, waits, values and everything below it, and the same of the links that continue it.
+
+    Live members are cancelled first.
+    """
 
     run_id: str
     error: bytes

@@ -169,10 +169,16 @@ class Tables:
 
     def last_link(self, incarnation: int) -> Run:
         """The end of the chain of continued runs that begins at a run."""
-        actor = self.actors[incarnation]
-        while actor.successor is not None and actor.successor in self.actors:
-            actor = self.actors[actor.successor]
-        return actor.run
+        return self.actors[self.chain(incarnation)[-1]].run
+
+    def chain(self, incarnation: int) -> list[int]:
+        """The chain of continued runs that begins at a run, as far as it still exists."""
+        links: list[int] = []
+        following: int | None = incarnation
+        while following is not None and following in self.actors:
+            links.append(following)
+            following = self.actors[following].successor
+        return links
 
     def tree(self, incarnation: int) -> Iterator[Run]:
         """A run and everything below it, depth first, parents before children; each once, also in a cycle."""

@@ -247,6 +247,9 @@ def _requeue(tables: Tables, requeue: Requeue, now: int) -> Answer:
     run = tables.find(requeue.run_id)
     if run is None:
         return Missing(requeue.run_id)
+    if run.status is Status.BLOCKED:
+        tables.put_run(rules.due_now(run, now))
+        return Changed((tables.actors[run.incarnation].run,))
     revived = rules.requeued(run, now)
     if revived is None:
         return Changed(())
@@ -259,8 +262,10 @@ def _delete(tables: Tables, delete: Delete, now: int) -> Answer:
     run = tables.find(delete.run_id)
     if run is None:
         return Missing(delete.run_id)
-    _cancel_tree(tables, run.incarnation, delete.error, now)
-    gone = tuple(tables.tree(run.incarnation))
-    for each in gone:
-        tables.drop_actor(each.incarnation)
-    return Changed(gone)
+    links = tables.chain(run.incarnation)
+    for link in links:
+        _cancel_tree(tables, link, delete.error, now)
+    gone = {each.incarnation: each for link in links for each in tables.tree(link)}
+    for incarnation in gone:
+        tables.drop_actor(incarnation)
+    return Changed(tuple(gone.values()))

@@ -128,9 +128,8 @@ def connect(path: str, synchronous: str) -> sqlite3.Connection:
         patiently(connection, f"PRAGMA synchronous={synchronous}")
         patiently(connection, "PRAGMA temp_store=MEMORY")
         patiently(connection, "PRAGMA cache_size=-16000")
-        patiently(
-            connection, "PRAGMA wal_autocheckpoint=4000"
-        )  # 16 MB: a checkpoint costs the writer two more flushes.
+        # SQLite's default, kept on purpose: a log that grows makes each flush dearer than rarer checkpoints save.
+        patiently(connection, "PRAGMA wal_autocheckpoint=1000")
     except sqlite3.Error as error:
         if connection is not None:
             connection.close()

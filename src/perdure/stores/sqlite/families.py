@@ -134,9 +134,11 @@ _BELONGINGS: Final = ("history", "messages", "deliveries", "waits", "run_values"
 
 
 def delete_tree(tx: Transaction, incarnation: int, error: bytes) -> tuple[Run, ...]:
-    """Cancel what lives of a tree, then remove all of it; returns the runs as they last stood."""
-    cancel_tree(tx, incarnation, error)
-    members = [each for each, _ in tree(tx, incarnation)]
+    """Cancel what lives of a tree and of those of the links that continue it, then remove all; the runs as they last stood."""
+    links = tx.chain(incarnation)
+    for link in links:
+        cancel_tree(tx, link, error)
+    members = list(dict.fromkeys(each for link in links for each, _ in tree(tx, link)))
     gone = runs_of(tx, members)
     tx.flush()  # History that this very transaction wrote goes too.
     tags = [(tag, run.incarnation) for run in gone for tag in run.tags]

@@ -11,6 +11,9 @@ from perdure.model.run import Run
 from perdure.stores.sqlite.rows import FIRST_TERMINAL, HISTORY_COLUMNS, SELECT_RUN, Row, entry_row, to_run
 from perdure.stores.sqlite.sized import execute_sized, parts
 
+_NEXT_LINK: Final = """
+    SELECT next.incarnation FROM runs AS r JOIN runs AS next ON next.incarnation = r.successor WHERE r.incarnation = ?
+"""
 _INSERT_HISTORY: Final = "INSERT INTO history SELECT * FROM (VALUES @rows) WHERE column1 IS NOT NULL"
 
 
@@ -49,6 +52,13 @@ class Transaction:
         """The end of the chain of continued runs that begins at a run, as far as it still exists."""
         row = self.execute(_LAST_LINK, (incarnation,)).fetchone()
         return incarnation if row is None else int(row[0])
+
+    def chain(self, incarnation: int) -> list[int]:
+        """The chain of continued runs that begins at a run, as far as it still exists."""
+        links = [incarnation]
+        while row := self.execute(_NEXT_LINK, (links[-1],)).fetchone():
+            links.append(row[0])
+        return links
 
     def next_arrival(self) -> int:
         """The place of a message among all that ever came to tokens."""

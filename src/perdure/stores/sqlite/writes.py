@@ -85,6 +85,13 @@ def _requeue(tx: Transaction, requeue: Requeue) -> Answer:
     run = tx.run_by_id(requeue.run_id)
     if run is None:
         return Missing(requeue.run_id)
+    if run.status is Status.BLOCKED:
+        tx.touched.add(run.incarnation)
+        tx.execute(
+            "UPDATE runs SET wake_at = min(coalesce(wake_at, ?), ?), updated_at = ? WHERE incarnation = ?",
+            (tx.now, tx.now, tx.now, run.incarnation),
+        )
+        return Changed(families.runs_of(tx, [run.incarnation]))
     if run.status not in REQUEUABLE:
         return Changed(())
     tx.touched.add(run.incarnation)

@@ -75,6 +75,21 @@ async def test_ret_07_everything_below_goes_too(kit: Kit) -> None:
     await kit.unchanged(runs["other"], runs["x"])
 
 
+async def test_a_chain_goes_from_the_named_link_on(kit: Kit) -> None:
+    first = await kit.hold("p")
+    await kit.apply(park(first, children=(NewChild(0, new("c")),)))
+    await kit.apply(to_run("p"))
+    [claimed] = [each for each in await kit.claim("alice") if each.run.id == "p"]
+    await kit.apply(complete(claimed.run, seen=1, successor=new("p~1")))
+    [second] = [each for each in await kit.claim("bob") if each.run.id == "p~1"]
+    await kit.apply(complete(second.run, seen=1, successor=new("p~2")))
+    gone = of(Changed, await kit.one(Delete("p~1", GONE))).runs
+    assert [(run.id, run.status) for run in gone] == [("p~1", Status.COMPLETED), ("p~2", Status.CANCELLED)]
+    gone = of(Changed, await kit.one(Delete("p", GONE))).runs
+    assert sorted((run.id, run.status) for run in gone) == [("c", Status.CANCELLED), ("p", Status.COMPLETED)]
+    assert await kit.store.runs(RunQuery()) == []
+
+
 async def test_deleting_below_spares_what_is_above(kit: Kit) -> None:
     runs = await tree(kit, "root", "root/a", "root/a/b", "root/c")
     await kit.write(Delete("a", GONE))

@@ -85,12 +85,23 @@ async def test_retry_04_any_other_status_is_left_as_it_is(kit: Kit) -> None:
         turn(cancelled, Status.CANCELLED, error=b'"stop"'),
     )
     await kit.create("pending")
-    for name in ("delayed", "pending", "running", "suspended", "blocked", "completed", "cancelled"):
+    for name in ("delayed", "pending", "running", "suspended", "completed", "cancelled"):
         run = await kit.run(name)
         history = await kit.history(run)
         assert await kit.one(Requeue(name)) == Changed(())
         await kit.unchanged(run)
         assert await kit.history(run) == history
+
+
+async def test_a_blocked_run_is_tried_again_as_it_is(kit: Kit) -> None:
+    run = await kit.hold("r")
+    await kit.apply(turn(run, Status.BLOCKED, error=b'"why"', fingerprint="print-a"))
+    history = await kit.history(run)
+    [due] = of(Changed, await kit.one(Requeue("r"))).runs
+    assert due == await kit.expect(await kit.run("r"), status=Status.BLOCKED, wake_at=kit.now, error=b'"why"')
+    assert await kit.history(run) == history
+    [claimed] = await kit.claim("bob")
+    assert claimed.was is Status.BLOCKED
 
 
 async def test_a_requeue_twice_counts_once(kit: Kit) -> None:
