@@ -201,7 +201,7 @@ class Bulk:
         if state.inbox > turn.seen:
             return False
         # A parent that is written itself must be written in its place.
-        return STATUS_CODES[turn.status] < FIRST_TERMINAL or not state.waits
+        return STATUS_CODES[turn.status] < FIRST_TERMINAL or not (state.waits or state.parent in self._keys)
 
     def _take(self, turn: TurnCommit, state: State) -> None:
         row = _row(turn, self._tx.now, told=True)
