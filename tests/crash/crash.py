@@ -106,7 +106,7 @@ class Crash:
             workers.go_on()
         slots = list(workers.alive)
         if rng.random() > 0.1:  # else perhaps one that is just being born
-            await self._progress(rng.randint(1, 25))
+            await self._progress(rng.randint(1, 15))
             slots = [slot for slot in slots if workers.where(slot) != OPENING] or slots
         slot = rng.choice(slots)
         pid, where = workers.kill(slot)
@@ -116,13 +116,13 @@ class Crash:
         self.report.in_step += self._log.in_step(pid)
         workers.spawn(slot)
 
-    async def _progress(self, lines: int) -> None:
-        """Wait until so much more was done. One that was stopped inside a commit has the file's lock, and must go on first."""
+    async def _progress(self, steps: int) -> None:
+        """Wait until so many more steps were done. One that stopped inside a commit has the lock, and must go on first."""
         try:
-            await asyncio.wait_for(self._log.grow(lines), _STANDSTILL)
+            await asyncio.wait_for(self._log.grow(steps), _STANDSTILL if self._workers.stopped else 10 * _STANDSTILL)
         except TimeoutError:
             if not self._workers.stopped:
-                self.report.problems += ["nothing was done for seconds", *checks.who_holds(self._path)]
+                self.report.problems += ["nothing was done for a long time", *checks.who_holds(self._path)]
                 self._workers.tell_stacks()
             self._workers.go_on()
 

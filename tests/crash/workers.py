@@ -26,13 +26,14 @@ class Line:
 
 
 class Log:
-    """What the steps of all workers wrote, and a way to wait for more of it."""
+    """What the steps of all workers wrote, and a way to wait until they did more."""
 
     def __init__(self, fd: int) -> None:
         self.lines: list[Line] = []
         self._fd = fd
         self._rest = b""
         self._grown = asyncio.Event()
+        self._done = 0
         #: What has begun and not ended, by process.
         self._open: Counter[int] = Counter()
         os.set_blocking(fd, False)
@@ -50,14 +51,15 @@ class Log:
                 line = Line(int(pid), what, run, int(seq), int(attempt), name)
                 self.lines.append(line)
                 self._open[line.pid] += 1 if what == "begin" else -1
+                self._done += what != "begin"
             self._grown.set()
             if not data:
                 return
 
     async def grow(self, by: int) -> None:
-        """Wait for so many lines more."""
-        wanted = len(self.lines) + by
-        while len(self.lines) < wanted:
+        """Wait for the ends of so many more attempts."""
+        wanted = self._done + by
+        while self._done < wanted:
             self._grown.clear()
             await self._grown.wait()
 

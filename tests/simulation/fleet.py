@@ -65,10 +65,14 @@ class Fleet:
         self.director = HostLoop(self.seconds, lambda what: self.trouble(f"director: {what}"))
         self.processes: list[Process] = []
         self.buried: list[Process] = []
+        #: Tokens and payloads of what was sent to tokens.
+        self.sent: list[tuple[str, int]] = []
         #: What happened, in order.
         self.tale: list[str] = []
         #: Called at each verb that changes something; a hook for those who cut at a certain one.
         self.on_verb: Callable[[Process, str, str], None] = lambda process, when, verb: None
+        #: Whoever is asked first, as long as it can be.
+        self.favourite: Process | None = None
         self._include = include
         self._size = size
         self._seconds = 0.0
@@ -105,6 +109,8 @@ class Fleet:
         """Have some process do this, and another one if that one is gone before it answers. On the director's loop."""
         while True:
             ready = [process for process in self.processes if process.ready]
+            if self.favourite is not None and self.favourite.state is State.UP and not self.favourite.frozen:
+                ready = [self.favourite] if self.favourite.ready else []
             if ready:
                 answer: asyncio.Future[T] = self.director.create_future()
                 self.rng.choice(ready).run(act, answer, self.director)

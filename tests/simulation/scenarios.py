@@ -7,6 +7,7 @@ least once, and some things twice: ids make it once.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any
@@ -39,6 +40,15 @@ async def start(fleet: Fleet, workflow: Any, *inputs: Any, **options: Any) -> No
         await app.start(workflow, *inputs, **options)
 
     await fleet.do(begin)
+
+
+async def signal_with_start(fleet: Fleet, run_id: str, number: int, wanted: int) -> None:
+    async def act(app: Perdure) -> None:
+        await app.signal_with_start(
+            programs.mailbox, [], wanted, id=run_id, signal="letter", payload=number, signal_id=f"{number}"
+        )
+
+    await fleet.do(act)
 
 
 async def signal(fleet: Fleet, run_id: str, name: str, payload: Any, rng: Random) -> None:
@@ -84,11 +94,7 @@ async def _to_token(fleet: Fleet, token: str, key: str, rng: Random) -> None:
     await asyncio.sleep(rng.uniform(0.0, 3.0))
     for _ in range(rng.choice([1, 1, 2])):
         await fleet.do(send)
-    SENT.setdefault(fleet, []).append((token, payload))
-
-
-#: What was sent to tokens, by fleet.
-SENT: dict[Fleet, list[tuple[str, int]]] = {}
+    fleet.sent.append((token, payload))
 
 
 async def letters(fleet: Fleet, run_id: str, rng: Random, tokens: list[str]) -> None:
@@ -98,24 +104,15 @@ async def letters(fleet: Fleet, run_id: str, rng: Random, tokens: list[str]) -> 
     for number in range(count):
         await asyncio.sleep(rng.uniform(0.0, 1.0) if rng.random() < 0.5 else 0)
         await signal(fleet, run_id, "letter", number, rng)
-    _same(fleet, run_id, await end_of(fleet, run_id), list(range(count)))
+    expect(fleet, run_id, await end_of(fleet, run_id), list(range(count)))
 
 
 async def flood(fleet: Fleet, run_id: str, rng: Random, tokens: list[str]) -> None:
     """START-16: several clients start it with their signal at once; all signals arrive."""
     count = rng.randrange(2, 6)
-
-    async def send(number: int) -> None:
-        async def act(app: Perdure) -> None:
-            await app.signal_with_start(
-                programs.mailbox, [], count, id=run_id, signal="letter", payload=number, signal_id=f"{number}"
-            )
-
-        await fleet.do(act)
-
-    await asyncio.gather(*(send(number) for number in range(count)))
+    await asyncio.gather(*(signal_with_start(fleet, run_id, number, count) for number in range(count)))
     end = await end_of(fleet, run_id)
-    _same(fleet, run_id, sorted(end) if isinstance(end, list) else end, list(range(count)))
+    expect(fleet, run_id, sorted(end) if isinstance(end, list) else end, list(range(count)))
 
 
 async def stubborn(fleet: Fleet, run_id: str, rng: Random, tokens: list[str]) -> None:
@@ -125,7 +122,7 @@ async def stubborn(fleet: Fleet, run_id: str, rng: Random, tokens: list[str]) ->
     while (end := await end_of(fleet, run_id)) is RunFailed:
         await asyncio.sleep(rng.uniform(0.0, 2.0))
         await fleet.do(lambda app: app.get_run(run_id).requeue())
-    _same(fleet, run_id, end, 3 * n)
+    expect(fleet, run_id, end, 3 * n)
 
 
 async def stopped(fleet: Fleet, run_id: str, rng: Random, tokens: list[str]) -> None:
@@ -133,13 +130,13 @@ async def stopped(fleet: Fleet, run_id: str, rng: Random, tokens: list[str]) -> 
     await start(fleet, programs.endless, rng.randrange(3), id=run_id)
     await asyncio.sleep(rng.choice([0.0, rng.uniform(0.0, 1.0), rng.uniform(0.0, 20.0)]))
     await fleet.do(lambda app: app.get_run(run_id).cancel("enough"))
-    _same(fleet, run_id, await end_of(fleet, run_id), RunCancelled)
+    expect(fleet, run_id, await end_of(fleet, run_id), RunCancelled)
 
 
 async def late(fleet: Fleet, run_id: str, rng: Random, tokens: list[str]) -> None:
     """Runs out of time, with everything below it."""
     await start(fleet, programs.endless, rng.randrange(3), id=run_id, timeout=rng.uniform(0.1, 20.0))
-    _same(fleet, run_id, await end_of(fleet, run_id), RunTimedOut)
+    expect(fleet, run_id, await end_of(fleet, run_id), RunTimedOut)
 
 
 async def forgotten(fleet: Fleet, run_id: str, rng: Random, tokens: list[str]) -> None:
@@ -148,16 +145,17 @@ async def forgotten(fleet: Fleet, run_id: str, rng: Random, tokens: list[str]) -
     await asyncio.sleep(rng.uniform(0.0, 5.0))
     await fleet.do(lambda app: app.get_run(run_id).delete())
     try:
-        _same(fleet, run_id, await end_of(fleet, run_id), RunNotFound)
+        expect(fleet, run_id, await end_of(fleet, run_id), RunNotFound)
     except RunNotFound:
         pass
     await start(fleet, programs.revived, 0, id=run_id)
     while (end := await end_of(fleet, run_id)) is RunFailed:
         await fleet.do(lambda app: app.get_run(run_id).requeue())
-    _same(fleet, run_id, end, 0)
+    expect(fleet, run_id, end, 0)
 
 
-def _same(fleet: Fleet, run_id: str, got: Any, expected: Any) -> None:
+def expect(fleet: Fleet, run_id: str, got: Any, expected: Any) -> None:
+    """Note it as a problem if a run ended otherwise."""
     if got != expected:
         fleet.trouble(f"{run_id} ended with {got!r}, not {expected!r}")
 
@@ -185,6 +183,16 @@ async def story(fleet: Fleet, rng: Random, count: int) -> None:
         )
         await asyncio.sleep(rng.choice([0.0, 0.0, rng.uniform(0.0, 10.0)]))
     await asyncio.gather(*told)
+    await _all_have_ended(fleet)
+
+
+async def to_the_end(fleet: Fleet, story: Callable[[Fleet], Awaitable[None]]) -> None:
+    """One story, told when nothing is left to do."""
+    await story(fleet)
+    await _all_have_ended(fleet)
+
+
+async def _all_have_ended(fleet: Fleet) -> None:
     while live := [run.id for run in await _all(fleet.store) if run.status not in TERMINAL]:
         await asyncio.sleep(1.0)  # children that were left alone end in their time
         if fleet.seconds() > 12 * 3600:
@@ -232,8 +240,6 @@ async def verify(fleet: Fleet) -> None:
 
 
 def _from_tokens(history: Any) -> list[tuple[str, int]]:
-    import json
-
     tokens = {
         entry.seq: entry.payload.decode()
         for entry in history
@@ -247,16 +253,13 @@ def _from_tokens(history: Any) -> list[tuple[str, int]]:
 
 
 def _messages_are_all_there(fleet: Fleet, got: list[tuple[str, int]]) -> None:
-    import json
-
     kept = [
         (token, json.loads(letter.message.payload or b"null"))
         for (_, token), line in fleet.store._tables.lines.items()
         for letter in line.kept
     ]
-    sent = SENT.pop(fleet, [])
-    if sorted(got + kept) != sorted(sent):
-        fleet.trouble(f"tokens: sent {sorted(sent)}, received {sorted(got)}, kept {sorted(kept)}")
+    if sorted(got + kept) != sorted(fleet.sent):
+        fleet.trouble(f"tokens: sent {sorted(fleet.sent)}, received {sorted(got)}, kept {sorted(kept)}")
     waiting = [wait for line in fleet.store._tables.lines.values() for wait in line.waits]
     if waiting:
         fleet.trouble(f"waits of ended runs are left: {waiting}")
