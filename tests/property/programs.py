@@ -16,6 +16,7 @@ from uuid import UUID
 
 import msgspec
 
+import perdure
 from perdure.core.instance import Instance
 from perdure.core.loop import OpFuture
 from perdure.model import values
@@ -373,13 +374,12 @@ async def wait(program: Program, node: Node) -> None:
 
 @kind
 async def completed(program: Program, node: Node) -> None:
-    """What `perdure.as_completed` does: tasks in the order in which they end."""
-    queue: asyncio.Queue[asyncio.Future[Any]] = asyncio.Queue()
-    tasks = [program.task(part) for part in node.parts]
-    for task in tasks:
-        task.add_done_callback(queue.put_nowait)
-    for _ in tasks:
-        program.see("next", outcome(await queue.get()))
+    """Over coroutines: what asyncio's own must not be given."""
+    for following in perdure.as_completed([program.do(part) for part in node.parts]):
+        try:
+            program.see("next", await following)
+        except (Exception, asyncio.CancelledError) as error:
+            program.see("next failed", error)
         await guarded(program, program.step("then"))
 
 
