@@ -172,7 +172,11 @@ async def test_f61_without_a_hint_it_is_plain_json_both_times(world: World) -> N
     assert seen == [{"t": [1, 2], "when": "2025-01-01"}] * 2
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, "\ud800", {(1, 2): 3}, object(), open], ids=repr)
+@pytest.mark.parametrize(
+    "value",
+    [math.nan, math.inf, "\ud800", {(1, 2): 3}, object(), open],
+    ids=["nan", "infinity", "surrogate", "key", "object", "function"],
+)
 async def test_f61_what_would_not_come_back_is_refused_at_the_call(world: World, value: Any) -> None:
     @workflow
     async def body(ctx: Context) -> None:
