@@ -240,7 +240,10 @@ class World:
         results: list[StepDone] = []
         failed: list[tuple[int, int]] = []
         eager = rng.random()
+        durable = {entry.seq for entry in self.history if entry.event is Event.SCHEDULED}
         for operation in instance.steps.values():
+            if operation.seq not in durable:  # a requeued body asked for it just now: it has not begun
+                continue
             if rng.random() > eager or (operation.next_at is not None and operation.next_at > self.now):
                 continue
             self.now += rng.choice((0, 0, 1, 250_000))
