@@ -105,6 +105,7 @@ class Gate:
         self._store = store
         self._hooks: list[tuple[str, str, Condition, Callable[[], Any]]] = []
         self._muted: set[str] = set()
+        self._stops: list[Stop] = []
         #: How often each verb was called.
         self.calls: dict[str, int] = {}
         #: True: its leases cannot be renewed.
@@ -120,8 +121,15 @@ class Gate:
     def stop(self, when: str, verb: str, condition: Condition = always) -> Stop:
         """Have the next call of `verb` that fits wait; `when`: "before" or "after" it is done."""
         stop = Stop()
+        self._stops.append(stop)
         self._add(when, verb, condition, stop.hold)
         return stop
+
+    def release_all(self) -> None:
+        """Nothing is stopped any more."""
+        self._hooks.clear()
+        for stop in self._stops:
+            stop.release()
 
     def fail(self, when: str, verb: str, error: Exception, condition: Condition = always, *, times: int = 1) -> None:
         """Have the next calls of `verb` that fit raise."""

@@ -55,6 +55,21 @@ def kill(standing: Standing, status: Status, failure: Failure, now: int, seen: i
         status=status,
         seen=seen,
         error=encode_failure(failure),
+        progress=False,
+    )
+
+
+def ask(standing: Standing, instance: Instance) -> TurnCommit:
+    """A commit of nothing: its answer tells whether the run is still ours, and if not, what became of it."""
+    return TurnCommit(
+        run=standing.key,
+        owner=standing.owner,
+        epoch=standing.epoch,
+        n=standing.n,
+        entries=(),
+        status=Status.RUNNING,
+        seen=instance.inbox.seen,
+        progress=False,
     )
 
 

@@ -31,10 +31,11 @@ class Engine:
         self.watcher = Watcher(means, self.executor.tell.endings)
         loading = Loading(means, self.executor)
         watchdog = Watchdog(means, self.executor.holdings)
-        renewal = Renewal(means, self.executor, watchdog)
-        self.claimer = Claimer(means, self.executor, loading, renewal.fresh)
+        self.renewal = Renewal(means, self.executor, watchdog)
+        self.claimer = Claimer(means, self.executor, loading, self.renewal.fresh)
+        self.executor.nudges.renew = self.renewal.kick
         self.auditor = Auditor(means, self.claimer.kick)
-        self._threads = (watchdog, renewal)
+        self._threads = (watchdog, self.renewal)
 
     @property
     def store(self) -> Store:

@@ -22,7 +22,7 @@ from perdure.authoring.workflow import WorkflowDefinition
 from perdure.core.instance import Instance
 from perdure.core.issuing import NO_SEQ
 from perdure.core.operation import Operation
-from perdure.core.settle import kill, next_look, settle
+from perdure.core.settle import ask, kill, next_look, settle
 from perdure.core.turn import Blocked, Turn
 from perdure.engine.attempts import Attempts
 from perdure.engine.cache import Cache
@@ -59,7 +59,7 @@ class Executor:
         self.holdings = Holdings(means.settings.max_runs)
         self.cache = Cache(means.settings.cache)
         self.tell = Telling(means.store.now)
-        self.nudges = Nudges(means, self.holdings, self._schedule, self._let_go)
+        self.nudges = Nudges(means, self.holdings, self._schedule, self._doubt)
         self.attempts = Attempts(means, self.drive, self._schedule, self._let_go)
         #: Called when a held run was let go: there is room again. With a time: some run wants to be looked at then.
         self.on_room: Callable[[int | None], None] = lambda wake_at: None
@@ -213,6 +213,8 @@ class Executor:
             self.nudges.run(parent.incarnation)
         if parent is not None or commit.children or commit.cancels or commit.sends or commit.successor is not None:
             self.on_room(0)
+        if commit.cancels or commit.status in (Status.CANCELLED, Status.DEAD):
+            self.nudges.renew()  # runs below it were cancelled, and some of them may be held here
 
     def _effects(self, held: Held, turn: Turn) -> None:
         """What became durable may begin; what nobody awaits any more is stopped."""
@@ -269,25 +271,40 @@ class Executor:
 
     # -- how a run is lost --------------------------------------------------------------------------------------------
 
+    def cancelled(self, runs: Sequence[Run]) -> None:
+        """These runs were cancelled by this process."""
+        for run in runs:
+            self.tell.cancelled(run)
+        self.changed(runs)
+
     def changed(self, runs: Sequence[Run]) -> None:
         """These runs were cancelled or deleted by this process: what runs for them here is stopped."""
         for run in runs:
             held = self.holdings.get(run.incarnation)
             if held is not None:
-                self._lost(held, run)
+                self._let_go(held)
             else:
                 self.tell.endings.touched(run.key)
             if run.parent is not None:
                 self.nudges.run(run.parent.incarnation)
         self.on_room(0)
 
+    def _doubt(self, held: Held) -> None:
+        """The lease is said to be lost: stop what runs, and ask the fence what became of the run."""
+        for task in held.tasks.values():
+            task.cancel()
+        held.tasks.clear()
+        self._submit(held, Turn(), ask(self._standing(held), held.instance))
+
     def _lost(self, held: Held, run: Run | None) -> None:
-        """Somebody else has the run, or it was cancelled or deleted: what we did since is void."""
+        """Somebody else has the run, or it was cancelled or deleted elsewhere: what we did since is void."""
         self._let_go(held)
-        if run is not None and run.status in TERMINAL and run.key == held.key:
-            self.tell.endings.ended(held.key, Ending(run.status, run.output, run.error, run.continued_to))
-        else:
+        if run is None or run.key != held.key or run.status not in TERMINAL:
             log.info("perdure: lost the lease of %s", held.instance.describe())
+            return
+        self.tell.endings.ended(held.key, Ending(run.status, run.output, run.error, run.continued_to))
+        if run.status is Status.CANCELLED:
+            self.tell.cancelled(run)
 
     def _let_go(self, held: Held) -> None:
         if not held.gone:

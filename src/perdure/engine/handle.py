@@ -130,7 +130,7 @@ class RunHandle(Generic[R]):
         incarnation = None if self._key is None else self._key.incarnation
         answer = await self._engine.committer.ask(Cancel(self.id, error, incarnation))
         if isinstance(answer, Changed):
-            self._engine.executor.changed(answer.runs)
+            self._engine.executor.cancelled(answer.runs)
             return Status.CANCELLED
         return self._standing(answer).status
 

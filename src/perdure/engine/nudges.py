@@ -20,7 +20,7 @@ log = logging.getLogger("perdure.engine")
 
 
 class Nudges:
-    """Event loop only. `schedule` has the run driven soon; `lost` drops a run whose lease is gone."""
+    """Event loop only. `schedule` has the run driven soon; `lost` is told of a run whose lease is gone."""
 
     def __init__(
         self, means: Means, holdings: Holdings, schedule: Callable[[Held], None], lost: Callable[[Held], None]
@@ -29,6 +29,8 @@ class Nudges:
         self._holdings = holdings
         self._schedule = schedule
         self._lost = lost
+        #: Has all leases renewed soon, which tells of the lost ones.
+        self.renew: Callable[[], None] = lambda: None
         self._nudged: set[int] = set()
         self._task: asyncio.Task[None] | None = None
 

@@ -12,7 +12,7 @@ from perdure.engine.held import Held
 from perdure.model.commit import TurnCommit
 from perdure.model.failure import decode_failure
 from perdure.model.history import Event, Op
-from perdure.model.run import Status
+from perdure.model.run import Run, Status
 
 _KINDS = {
     Status.SUSPENDED: "run.suspended",
@@ -66,6 +66,24 @@ class Telling:
         if self.events.wanted:
             attempt = operation.attempts + 1
             self.events.emit(self._event("step.started", held, step=operation.name, seq=operation.seq, attempt=attempt))
+
+    def cancelled(self, run: Run) -> None:
+        """A run was cancelled from outside."""
+        if self.events.wanted:
+            error = None if run.error is None else decode_failure(run.error).message
+            self.events.emit(
+                Lifecycle(
+                    "run.failed",
+                    run.id,
+                    run.incarnation,
+                    run.workflow,
+                    run.version,
+                    run.namespace,
+                    self._now(),
+                    status=str(run.status),
+                    error=error,
+                )
+            )
 
     def _event(self, kind: str, held: Held, **facts: Any) -> Lifecycle:
         run = held.instance.run

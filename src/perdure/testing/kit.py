@@ -50,7 +50,8 @@ class TestApp(Perdure):
     ) -> None:
         #: The one source of time of this app.
         self.clock = clock or ManualClock(START if now is None else instant(now, "now"))
-        self._patience = patience
+        #: Real seconds.
+        self.patience = patience
         settings: dict[str, Any] = {"poll": _NEVER, "audit": _NEVER, **options}
         super().__init__(url, store=store, clock=self.clock, **settings)
         self.register(*definitions)
@@ -69,7 +70,7 @@ class TestApp(Perdure):
         engine = self.engine
         engine.claimer.kick()  # so that what other apps put into the store is seen
         try:
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self.patience):
                 await engine.rest(steps=steps)
                 while _ready():
                     await asyncio.sleep(0)
@@ -77,7 +78,7 @@ class TestApp(Perdure):
         except TimeoutError:
             running = ", ".join(self._in_flight()) or "no step"
             raise TimeoutError(
-                f"the app did not come to rest within {self._patience:g} real seconds; in flight: {running}. "
+                f"the app did not come to rest within {self.patience:g} real seconds; in flight: {running}. "
                 "Use settle(steps=False) to leave steps running"
             ) from None
 

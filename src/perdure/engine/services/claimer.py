@@ -42,9 +42,9 @@ class Claimer:
         self.backlog = False
 
     def start(self) -> None:
-        self.kick()
         self._executor.on_room = self._room
         self._task = self._means.loop.create_task(self._run())
+        self.kick()
 
     async def stop(self) -> None:
         """Claim nothing more. What was just claimed is still taken."""
@@ -52,14 +52,16 @@ class Claimer:
             task, self._task = self._task, None
             self._wake.set()
             await task
+        self._idle.set()
         if self._alarm is not None:
             self._alarm.cancel()
         self._executor.on_room = lambda wake_at: None
 
     def kick(self) -> None:
         """Something may be due."""
-        self._idle.clear()
-        self._wake.set()
+        if self._task is not None:
+            self._idle.clear()
+            self._wake.set()
 
     @property
     def busy(self) -> bool:

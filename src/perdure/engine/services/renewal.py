@@ -41,6 +41,10 @@ class Renewal:
         self._thread = threading.Thread(target=self._run, args=(renewer,), name="perdure-renewal", daemon=True)
         self._thread.start()
 
+    def kick(self) -> None:
+        """Renew soon: some of the held runs may have been cancelled."""
+        self._wake.set()
+
     async def fresh(self) -> bool:
         """See that none of our leases has run out behind our back (the machine slept, the store was away): else we would
         claim, and run twice, what we still hold. At once if they were renewed lately; False if they cannot be now."""
