@@ -16,6 +16,7 @@ from perdure.model.errors import PerdureError, StoreError
 from perdure.model.history import Entry, Event
 from perdure.model.run import NewRun, Run, Status
 from perdure.ports.store import Claimed
+from perdure.ports.store import Held as Claim
 
 log = logging.getLogger("perdure.engine")
 
@@ -38,7 +39,11 @@ class Loading:
         parked: dict[int, Instance] = {}
         try:
             parked.update(self._parked(claims))
-            histories = await self._histories([c.run for c in claims if c.run.incarnation not in parked])
+            try:
+                histories = await self._histories([c.run for c in claims if c.run.incarnation not in parked])
+            except StoreError:
+                await self._give_back(claims)
+                raise
             for position, claimed in enumerate(claims):
                 if position % _CHUNK == _CHUNK - 1:
                     await asyncio.sleep(0)
@@ -63,14 +68,24 @@ class Loading:
         wanted = [run.incarnation for run in cold if run.n]
         return dict(await self._means.store.history(wanted)) if wanted else {}
 
+    async def _give_back(self, claims: Sequence[Claimed]) -> None:
+        """If the store takes them back, they need not wait for their leases to end, nor count as lost."""
+        held = [Claim(claimed.run.incarnation, claimed.run.epoch, 0) for claimed in claims]
+        try:
+            await self._means.store.release(self._means.owner, held)
+        except StoreError as error:
+            log.warning("perdure: could not give back %d runs; their leases will run out: %s", len(held), error)
+
     def _take_safely(self, claimed: Claimed, instance: Instance | None, history: Sequence[Entry]) -> None:
         try:
             self._take(claimed, instance, history)
-        except StoreError:
-            raise
-        except Exception:
-            # One odd row must not keep the others of its batch from starting (FAULTS F10). Its lease runs out.
-            log.exception("perdure: cannot go on with run %r; this is a fault in Perdure", claimed.run.id)
+        except Exception as error:
+            # One odd row must not keep the others of its batch from starting (FAULTS F10), nor be claimed for ever.
+            run = claimed.run
+            log.exception("perdure: cannot go on with run %r; this is a fault in Perdure", run.id)
+            held = self._executor.holdings.get(run.incarnation)
+            if held is not None and held.commit is None:
+                self._executor.block(held, PerdureError(f"run {run.id!r} cannot go on from what is stored: {error!r}"))
 
     def _take(self, claimed: Claimed, instance: Instance | None, history: Sequence[Entry]) -> None:
         executor, run = self._executor, claimed.run

@@ -46,13 +46,19 @@ class Step(Struct, frozen=True, kw_only=True):
 def fold(entries: Iterable[Entry]) -> list[Step]:
     """The operations of a history, by position."""
     steps: dict[int, Step] = {}
+    # What ended without success since the last operation was issued: nothing was built on it, so a requeue reopens it.
+    last: set[int] = set()
     for entry in entries:
         if entry.event is Event.SCHEDULED and entry.op is not None:
             steps[entry.seq] = _issued(entry, entry.op)
+            last.clear()
         elif entry.event is Event.REQUEUED:
-            steps = {seq: _reopened(step) for seq, step in steps.items()}
+            for seq in last & steps.keys():
+                steps[seq] = _reopened(steps[seq])
         elif entry.seq in steps:
             steps[entry.seq] = _next(steps[entry.seq], entry)
+            if entry.event in (Event.FAILED, Event.ABANDONED):
+                last.add(entry.seq)
     return [steps[seq] for seq in sorted(steps)]
 
 
@@ -93,7 +99,7 @@ def _next(step: Step, entry: Entry) -> Step:
 
 
 def _reopened(step: Step) -> Step:
-    """A requeue gives what failed or was abandoned at the end another chance."""
+    """Another chance, unless it has succeeded since."""
     if step.state in (State.FAILED, State.ABANDONED):
         return msgspec.structs.replace(step, state=State.PENDING, ended_at=None)
     return step
