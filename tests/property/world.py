@@ -105,6 +105,7 @@ class World:
     number: int = 0
     cancelled: bool = False
     ended: bool = False
+    revived: bool = False
     past: list[Arrival] = field(default_factory=list)
 
     # -- the store ----------------------------------------------------------------------------------------------------
@@ -143,6 +144,7 @@ class World:
     def requeue(self) -> None:
         """Revive the run, and perhaps the children it failed by."""
         self.ended = False
+        self.revived = True
         self.untold = list(self.unread.values())  # as a claim brings them
         self.history.append(Entry(Event.REQUEUED, NO_SEQ, None, "", None, self.now))
         for child in self.children.values():
@@ -200,6 +202,9 @@ class World:
     def next(self, instance: Instance) -> Round | None:
         """What the next turn is given; None if nothing can happen any more."""
         rng = self.rng
+        if self.revived:  # what the body asked for by itself must be durable before any of it begins
+            self.revived = False
+            return Round(tuple(self._told()), self._later())
         before = self.now
         due = instance.next_due()
         results: list[StepDone] = []
@@ -220,13 +225,16 @@ class World:
             if due is None:
                 return None
             self.now = max(self.now, due)
-        arrivals: list[Arrival] = [*results, *self.untold]
-        self.untold = []
+        arrivals: list[Arrival] = [*results, *self._told()]
         if self.past and rng.random() < 0.1:
             arrivals.append(rng.choice(self.past))  # a duplicate, or a result that comes too late
         self.past += arrivals
         rng.shuffle(arrivals)
         return Round(tuple(arrivals), self._later(), tuple(failed))
+
+    def _told(self) -> list[Message]:
+        told, self.untold = self.untold, []
+        return told
 
     def _later(self) -> int:
         """Time passes: mostly little, sometimes an outage of hours."""
@@ -240,10 +248,7 @@ class World:
         results: list[StepDone] = []
         failed: list[tuple[int, int]] = []
         eager = rng.random()
-        durable = {entry.seq for entry in self.history if entry.event is Event.SCHEDULED}
         for operation in instance.steps.values():
-            if operation.seq not in durable:  # a requeued body asked for it just now: it has not begun
-                continue
             if rng.random() > eager or (operation.next_at is not None and operation.next_at > self.now):
                 continue
             self.now += rng.choice((0, 0, 1, 250_000))
