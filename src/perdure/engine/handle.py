@@ -280,18 +280,30 @@ def outgoing_signal(
 
 async def send(engine: Engine, message: Outgoing) -> None:
     """Have a message accepted durably, and whoever it wakes here woken. Raises `RunNotFound` and `RunEnded`."""
-    answer = await engine.committer.ask(Send(message))
+    nudges = engine.executor.nudges
+    sent: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+    def answered(_: object, answer: object) -> None:
+        # At once: who holds the run by now claimed it before. Whoever claims it later is given the message with it.
+        key = getattr(answer, "key", None)
+        if key is not None:
+            nudges.run(key.incarnation)
+        elif message.token is not None:
+            nudges.token(message.token)
+        if not sent.done():
+            sent.set_result(answer)
+
+    engine.committer.submit(Send(message), answered)
+    engine.claimer.kick()  # not after the answer: accepting the message and claiming the run can share a commit
+    answer = await asyncio.shield(sent)
     if isinstance(answer, Missing):
         raise RunNotFound(f"there is no run {message.run_id!r} to send {message.name!r} to")
     if isinstance(answer, Ended):
         raise RunEnded(f"run {answer.run.id!r} has ended ({answer.run.status}); {message.name!r} was not delivered")
     check_stored(answer)
     key = getattr(answer, "key", None)
-    if key is not None:
-        engine.executor.nudges.run(key.incarnation)
-    elif message.token is not None:
-        engine.executor.nudges.token(message.token)
-    engine.claimer.kick()
+    if key is None or key.incarnation not in engine.executor.holdings:
+        engine.claimer.kick()  # that look came too early, or the run is not here
 
 
 def check_stored(answer: object) -> None:
