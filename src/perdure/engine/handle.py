@@ -294,7 +294,7 @@ async def send(engine: Engine, message: Outgoing) -> None:
             sent.set_result(answer)
 
     engine.committer.submit(Send(message), answered)
-    engine.claimer.kick()  # not after the answer: accepting the message and claiming the run can share a commit
+    engine.claimer.kick(now=True)  # not after the answer: accepting the message and claiming the run can share a commit
     answer = await asyncio.shield(sent)
     if isinstance(answer, Missing):
         raise RunNotFound(f"there is no run {message.run_id!r} to send {message.name!r} to")
@@ -303,7 +303,7 @@ async def send(engine: Engine, message: Outgoing) -> None:
     check_stored(answer)
     key = getattr(answer, "key", None)
     if key is None or key.incarnation not in engine.executor.holdings:
-        engine.claimer.kick()  # that look came too early, or the run is not here
+        engine.claimer.kick(now=True)  # that look came too early, or the run is not here
 
 
 def check_stored(answer: object) -> None:

@@ -35,11 +35,13 @@ class Claimer:
         self._renewed = renewed
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
-        self._alarm: Alarm | None = None
-        self._alarm_at = 0
+        #: When it rings, and the clock's handle on it.
+        self._alarm: tuple[int, Alarm] | None = None
         self._task: asyncio.Task[None] | None = None
         #: True while there may be more due runs than there is room for: new runs then queue up behind them.
         self.backlog = False
+        #: True while there may be a wake time that the alarm does not know.
+        self._ask = True
 
     def start(self) -> None:
         self._executor.on_room = self._room
@@ -54,11 +56,13 @@ class Claimer:
             await task
         self._idle.set()
         if self._alarm is not None:
-            self._alarm.cancel()
+            self._alarm[1].cancel()
         self._executor.on_room = lambda wake_at: None
 
-    def kick(self) -> None:
-        """Something may be due."""
+    def kick(self, *, now: bool = False) -> None:
+        """Something may be due. `now`: at once, and there is no new wake time later than that to ask for."""
+        if not now:
+            self._ask = True
         if self._task is not None:
             self._idle.clear()
             self._wake.set()
@@ -74,22 +78,21 @@ class Claimer:
 
     def _room(self, wake_at: int | None) -> None:
         if self.backlog:
-            self.kick()
+            self.kick(now=True)
         if wake_at is None:
             return
         if wake_at <= self._means.clock.now():
-            self.kick()
+            self.kick(now=True)
         else:
             self._arm(wake_at)
 
     def _arm(self, when: int) -> None:
         """See that somebody looks at `when`."""
-        if self._alarm is not None and self._alarm_at <= when:
-            return
         if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm_at = when
-        self._alarm = self._means.clock.call_at(when, self._ring)
+            if self._alarm[0] <= when:
+                return
+            self._alarm[1].cancel()
+        self._alarm = when, self._means.clock.call_at(when, self._ring)
 
     def _ring(self) -> None:
         self._alarm = None
@@ -126,10 +129,16 @@ class Claimer:
             if claimed:
                 await self._loading.take(claimed)
             if not self.backlog:
-                next_wake = await self._means.store.next_wake(request)
-                if next_wake is not None:
-                    self._arm(next_wake)
+                await self._ask_next(request)
                 return
+
+    async def _ask_next(self, request: ClaimRequest) -> None:
+        """Have the alarm ring when the earliest run is due, unless it is sure to be set for that already."""
+        if self._ask:
+            self._ask = False
+            next_wake = await self._means.store.next_wake(request)
+            if next_wake is not None:
+                self._arm(next_wake)
 
     def request(self, limit: int) -> ClaimRequest:
         """What this process can run."""
