@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Generic, NoReturn, TypeVar
@@ -264,12 +265,17 @@ def outgoing_signal(
     dedup: str | None = None,
     namespace: str = "default",
 ) -> Outgoing:
-    """A signal on its way. Raises `InvalidId` and `InvalidValue`."""
+    """A signal on its way. Raises `InvalidId` and `InvalidValue`.
+
+    It always has an id: one whose answer was lost is sent again, and must not arrive twice.
+    """
     if token is None:
         check_name(name, "a signal's name")
     else:
         check_name(token, "a token")
-    if dedup is not None:
+    if dedup is None:
+        dedup = secrets.token_hex(8)
+    else:
         check_name(dedup, "a signal's id")
     where = f"token {token!r}" if token is not None else f"signal {name!r} to run {run_id!r}"
     data = values.encode(payload, what=f"the payload of {where}")
