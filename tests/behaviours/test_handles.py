@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure import Context, StoreUnavailable, workflow
+from perdure import Context, RunNotFound, Status, StoreUnavailable, workflow
 from perdure.model.commit import Create, Send
 from tests.behaviours.world import World
 
@@ -49,3 +49,20 @@ async def test_f16_and_so_is_one_that_starts_its_run(world: World) -> None:
         run = await world.pass_time(app.signal_with_start(two, "name", id="r1", signal="go", payload="pay"))
         await app.tick(60)
         assert await run.result() == ["pay"]
+
+
+async def test_f11_the_handle_of_a_deleted_run_leaves_whoever_has_its_id_now_alone(world: World) -> None:
+    async with world.app(two) as app:
+        old = await app.start(two, "name", id="order:42")
+        await app.settle()
+        assert await old.delete() == 1
+        run = await app.start(two, "name", id="order:42")
+        await app.settle()
+        before = await run.info()
+        for verb in (old.status, old.cancel, old.requeue, lambda: old.signal("go")):
+            with pytest.raises(RunNotFound):
+                await verb()
+        assert await old.delete() == 0
+        await app.settle()
+        assert await run.info() == before
+        assert await app.get_run("order:42").cancel() is Status.CANCELLED

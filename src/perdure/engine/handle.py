@@ -122,14 +122,13 @@ class RunHandle(Generic[R]):
 
         The same `id` again is delivered once. Raises `RunNotFound`, `RunEnded`, `InvalidValue`.
         """
-        message = outgoing_signal(name, payload, run_id=self.id, dedup=id)
+        message = outgoing_signal(name, payload, run_id=self.id, incarnation=self._incarnation(), dedup=id)
         await send(self._engine, message)
 
     async def cancel(self, reason: str = "cancelled") -> Status:
         """Stop the run and everything below it, for good: its body never runs again. Returns how it stands then."""
         error = encode_failure(cancelled_failure(reason))
-        incarnation = None if self._key is None else self._key.incarnation
-        answer = await self._engine.committer.ask(Cancel(self.id, error, incarnation))
+        answer = await self._engine.committer.ask(Cancel(self.id, error, self._incarnation()))
         if isinstance(answer, Changed):
             self._engine.executor.cancelled(answer.runs)
             return Status.CANCELLED
@@ -140,7 +139,7 @@ class RunHandle(Generic[R]):
 
         Any other run is left alone. Returns how the run stands then.
         """
-        answer = await self._engine.committer.ask(Requeue(self.id))
+        answer = await self._engine.committer.ask(Requeue(self.id, self._incarnation()))
         if isinstance(answer, Changed) and answer.runs:
             for run in answer.runs:
                 self._engine.executor.tell.endings.touched(run.key)
@@ -150,7 +149,8 @@ class RunHandle(Generic[R]):
 
     async def delete(self) -> int:
         """Remove the run and everything below it, without a trace. Live ones are cancelled first. Returns how many."""
-        answer = await self._engine.committer.ask(Delete(self.id, encode_failure(cancelled_failure("deleted"))))
+        error = encode_failure(cancelled_failure("deleted"))
+        answer = await self._engine.committer.ask(Delete(self.id, error, self._incarnation()))
         if isinstance(answer, Changed):
             self._engine.executor.changed(answer.runs)
             return len(answer.runs)
@@ -185,6 +185,10 @@ class RunHandle(Generic[R]):
                 await change
             finally:
                 change.cancel()
+
+    def _incarnation(self) -> int | None:
+        """What this handle was made of: whoever has the id by now is not meant."""
+        return None if self._key is None else self._key.incarnation
 
     async def _identify(self) -> RunKey:
         return self._key or (await self.info()).key
@@ -261,6 +265,7 @@ def outgoing_signal(
     payload: Any,
     *,
     run_id: str | None = None,
+    incarnation: int | None = None,
     token: str | None = None,
     dedup: str | None = None,
     namespace: str = "default",
@@ -280,7 +285,14 @@ def outgoing_signal(
     where = f"token {token!r}" if token is not None else f"signal {name!r} to run {run_id!r}"
     data = values.encode(payload, what=f"the payload of {where}")
     return Outgoing(
-        kind=MessageKind.SIGNAL, run_id=run_id, name=name, token=token, payload=data, dedup=dedup, namespace=namespace
+        kind=MessageKind.SIGNAL,
+        run_id=run_id,
+        incarnation=incarnation,
+        name=name,
+        token=token,
+        payload=data,
+        dedup=dedup,
+        namespace=namespace,
     )
 
 

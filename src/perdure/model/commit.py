@@ -123,6 +123,8 @@ class Requeue(Struct, frozen=True):
     """
 
     run_id: str
+    #: As in `Cancel`.
+    incarnation: int | None = None
 
 
 class Delete(Struct, frozen=True):
@@ -133,6 +135,8 @@ class Delete(Struct, frozen=True):
 
     run_id: str
     error: bytes
+    #: As in `Cancel`.
+    incarnation: int | None = None
 
 
 Write: TypeAlias = TurnCommit | Create | Send | Cancel | Requeue | Delete
@@ -179,7 +183,7 @@ class Ended(Struct, frozen=True):
 
 
 class Missing(Struct, frozen=True):
-    """There is no such run."""
+    """There is no such run, or it is not the incarnation that was asked for."""
 
     run_id: str
 

@@ -38,6 +38,8 @@ class Outgoing(Struct, frozen=True, kw_only=True, gc=False):
 
     kind: MessageKind
     run_id: str | None = None
+    #: Only if that run (before its chain is followed) still is this incarnation; None: whatever has the id.
+    incarnation: int | None = None
     name: str = ""
     token: str | None = None
     payload: bytes | None = None

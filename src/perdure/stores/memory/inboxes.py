@@ -20,7 +20,7 @@ def send(tables: Tables, out: Outgoing, now: int) -> Answer:
         number=0, kind=out.kind, name=out.name, token=out.token, payload=out.payload, failed=out.failed, at=now
     )
     if out.run_id is not None:
-        return _send_to_run(tables, out.run_id, message, out.dedup, now)
+        return _send_to_run(tables, out.run_id, out, message, now)
     if out.token is None:
         raise rules.DataRefused("a message names neither a run nor a token")
     token = (out.namespace, out.token)
@@ -29,16 +29,16 @@ def send(tables: Tables, out: Outgoing, now: int) -> Answer:
     return Applied(_give(tables, token, Letter(message, tables.next_number()), now))
 
 
-def _send_to_run(tables: Tables, run_id: str, message: Message, dedup: str | None, now: int) -> Answer:
+def _send_to_run(tables: Tables, run_id: str, out: Outgoing, message: Message, now: int) -> Answer:
     incarnation = tables.ids.get(run_id)
-    if incarnation is None:
+    if incarnation is None or out.incarnation not in (None, incarnation):
         return Missing(run_id)
-    if dedup is not None and (incarnation, dedup) in tables.dedups:
+    if out.dedup is not None and (incarnation, out.dedup) in tables.dedups:
         return Applied()  # Also where the run has ended since: this very message did arrive.
     target = tables.last_link(incarnation)
     if target.status in TERMINAL:
         return Ended(target)
-    _first(tables, incarnation, dedup)
+    _first(tables, incarnation, out.dedup)
     deliver(tables, target.incarnation, Letter(message, tables.next_number()), now)
     return Applied(target.key)
 

@@ -233,9 +233,14 @@ def _cancel_tree(tables: Tables, incarnation: int, error: bytes, now: int) -> tu
 # ---------------------------------------------------------------- from outside
 
 
+def _named(tables: Tables, write: Cancel | Requeue | Delete) -> Run | None:
+    run = tables.find(write.run_id)
+    return None if run is None or write.incarnation not in (None, run.incarnation) else run
+
+
 def _cancel(tables: Tables, cancel: Cancel, now: int) -> Answer:
-    run = tables.find(cancel.run_id)
-    if run is None or cancel.incarnation not in (None, run.incarnation):
+    run = _named(tables, cancel)
+    if run is None:
         return Missing(cancel.run_id)
     last = tables.last_link(run.incarnation)
     if last.status in TERMINAL:
@@ -244,7 +249,7 @@ def _cancel(tables: Tables, cancel: Cancel, now: int) -> Answer:
 
 
 def _requeue(tables: Tables, requeue: Requeue, now: int) -> Answer:
-    run = tables.find(requeue.run_id)
+    run = _named(tables, requeue)
     if run is None:
         return Missing(requeue.run_id)
     if run.status is Status.BLOCKED:
@@ -259,7 +264,7 @@ def _requeue(tables: Tables, requeue: Requeue, now: int) -> Answer:
 
 
 def _delete(tables: Tables, delete: Delete, now: int) -> Answer:
-    run = tables.find(delete.run_id)
+    run = _named(tables, delete)
     if run is None:
         return Missing(delete.run_id)
     links = tables.chain(run.incarnation)

@@ -70,7 +70,7 @@ def send(tx: Transaction, message: Outgoing) -> Answer:
 
 def _send_to_run(tx: Transaction, run_id: str, message: Outgoing) -> Answer:
     row = tx.execute("SELECT incarnation, status, successor FROM runs WHERE id = ?", (run_id,)).fetchone()
-    if row is None:
+    if row is None or message.incarnation not in (None, row[0]):
         return Missing(run_id)
     addressed, status, successor = row
     if message.dedup is not None and _delivered(tx, addressed, message.dedup):

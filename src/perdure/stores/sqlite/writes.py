@@ -67,14 +67,19 @@ def _begin(tx: Transaction, create: Create) -> Answer:
     return turns.advance(tx, key, new.namespace, turn)
 
 
-def _cancel(tx: Transaction, cancel: Cancel) -> Answer:
+def _named(tx: Transaction, write: Cancel | Delete) -> int | None:
     row = tx.execute(
         "SELECT incarnation FROM runs WHERE id = ? AND incarnation = coalesce(?, incarnation)",
-        (cancel.run_id, cancel.incarnation),
+        (write.run_id, write.incarnation),
     ).fetchone()
-    if row is None:
+    return None if row is None else int(row[0])
+
+
+def _cancel(tx: Transaction, cancel: Cancel) -> Answer:
+    incarnation = _named(tx, cancel)
+    if incarnation is None:
         return Missing(cancel.run_id)
-    last = tx.last_link(row[0])
+    last = tx.last_link(incarnation)
     if not tx.is_live(last):
         run = tx.run(last)
         return Missing(cancel.run_id) if run is None else Ended(run)
@@ -83,7 +88,7 @@ def _cancel(tx: Transaction, cancel: Cancel) -> Answer:
 
 def _requeue(tx: Transaction, requeue: Requeue) -> Answer:
     run = tx.run_by_id(requeue.run_id)
-    if run is None:
+    if run is None or requeue.incarnation not in (None, run.incarnation):
         return Missing(requeue.run_id)
     if run.status is Status.BLOCKED:
         tx.touched.add(run.incarnation)
@@ -106,7 +111,7 @@ def _requeue(tx: Transaction, requeue: Requeue) -> Answer:
 
 
 def _delete(tx: Transaction, delete: Delete) -> Answer:
-    row = tx.execute("SELECT incarnation FROM runs WHERE id = ?", (delete.run_id,)).fetchone()
-    if row is None:
+    incarnation = _named(tx, delete)
+    if incarnation is None:
         return Missing(delete.run_id)
-    return Changed(families.delete_tree(tx, row[0], delete.error))
+    return Changed(families.delete_tree(tx, incarnation, delete.error))

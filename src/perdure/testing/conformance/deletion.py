@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from perdure.model.commit import Changed, Create, Delete, Missing, NewChild, TokenWait
+from msgspec.structs import replace
+
+from perdure.model.commit import Applied, Changed, Create, Delete, Missing, NewChild, Requeue, Send, TokenWait
 from perdure.model.run import Parent, Status
 from perdure.ports.store import RunQuery
 from perdure.testing.conformance.cancels import tree
@@ -182,3 +184,25 @@ async def test_a_stranger_under_a_deleted_childs_id_is_spared(kit: Kit) -> None:
     stranger = await kit.run("a")
     assert stranger.parent is None
     assert stranger.incarnation > runs["a"].incarnation
+
+
+async def test_f11_who_names_the_deleted_incarnation_spares_whoever_has_its_id_now(kit: Kit) -> None:
+    old = await kit.create("r")
+    of(Changed, await kit.one(Delete("r", GONE)))
+    await kit.apply(fail(await kit.hold("r")))
+    new_run = await kit.run("r")
+    message = replace(to_run("r").message, incarnation=old.incarnation)
+    for write in (Send(message), Requeue("r", old.incarnation), Delete("r", GONE, old.incarnation)):
+        assert await kit.one(write) == Missing("r")
+        await kit.unchanged(new_run)
+    [revived] = of(Changed, await kit.one(Requeue("r", new_run.incarnation))).runs
+    assert await kit.one(Send(replace(message, incarnation=new_run.incarnation))) == Applied(revived.key)
+    of(Changed, await kit.one(Delete("r", GONE, new_run.incarnation)))
+    assert await kit.store.get("r") is None
+
+
+async def test_a_message_names_the_incarnation_of_the_link_that_it_is_addressed_to(kit: Kit) -> None:
+    first = await kit.hold("r")
+    await kit.apply(complete(first, successor=new("r~1")))
+    message = replace(to_run("r").message, incarnation=first.incarnation)
+    assert await kit.one(Send(message)) == Applied((await kit.run("r~1")).key)

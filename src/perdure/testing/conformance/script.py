@@ -107,9 +107,9 @@ class Script:
         if draw < 83:
             return Cancel(self._id(), b'"stop"', self._incarnation())
         if draw < 89:
-            return Requeue(self._id())
+            return Requeue(self._id(), self._incarnation())
         if draw < 95:
-            return Delete(self._id(), b'"gone"')
+            return Delete(self._id(), b'"gone"', self._incarnation())
         return self._stale() if self.runs else self._create()
 
     def _id(self) -> str:
@@ -126,6 +126,7 @@ class Script:
         return Outgoing(
             kind=MessageKind.SIGNAL if self.chance(6) or to_token else MessageKind.CANCEL,
             run_id=None if to_token else self._id(),
+            incarnation=None if to_token else self._incarnation(),
             token=self.random.choice(TOKENS) if to_token else None,
             name="" if to_token else "go",
             payload=self.random.choice((None, b"", str(self.next_seq()).encode())),
