@@ -20,6 +20,7 @@ from perdure import (
     step,
     workflow,
 )
+from perdure.authoring.children import Mode
 from perdure.model.commit import TurnCommit
 from perdure.model.history import Op
 from perdure.model.run import Run
@@ -469,6 +470,26 @@ async def test_f31_a_child_whose_await_is_given_up_is_cancelled(world: World) ->
         assert await app.get_run("p").result() == "all the same"
         await app.get_run("patient").signal("go", "nobody listens")
         assert await app.get_run("patient").result() == "nobody listens"
+
+
+@pytest.mark.parametrize("mode", ["wait_all", "fail_fast"])
+async def test_f31_a_fan_whose_await_is_given_up_is_cancelled(world: World, mode: Mode) -> None:
+    @workflow
+    async def parent(ctx: Context) -> str:
+        try:
+            async with asyncio.timeout(10):
+                await ctx.all(maybe, [1, 2], mode=mode)
+        except TimeoutError:
+            pass
+        return await ctx.wait_for_signal("done", type=str)
+
+    async with world.app(parent, maybe) as app:
+        await app.start(parent, id="p")
+        await app.settle()
+        assert [child.status for child in await children_of(app, "p")] == [Status.SUSPENDED] * 2
+        await app.tick(20)
+        assert [child.status for child in await children_of(app, "p")] == [Status.CANCELLED] * 2
+        assert await app.get_run("p").status() is Status.SUSPENDED
 
 
 async def test_f31_a_running_step_of_a_cancelled_child_is_stopped(world: World) -> None:

@@ -89,10 +89,18 @@ class ChildHandle(Generic[R]):
 
 
 async def gather(futures: Sequence[asyncio.Future[Any]], ids: Sequence[str], mode: Mode) -> list[Any]:
-    """The results of a fan in input order. Raises `GatherError`; fail-fast then cancels the children still running."""
+    """The results of a fan in input order. Raises `GatherError`; fail-fast then cancels the children still running.
+
+    Giving it up cancels them too, as giving up one awaited child does.
+    """
     when = asyncio.FIRST_EXCEPTION if mode == "fail_fast" else asyncio.ALL_COMPLETED
     if futures:
-        await asyncio.wait(futures, return_when=when)
+        try:
+            await asyncio.wait(futures, return_when=when)
+        except BaseException:  # asyncio.wait leaves what it waited for alone
+            for future in futures:
+                future.cancel()
+            raise
     failures = [
         (index, ids[index], error)
         for index, future in enumerate(futures)
