@@ -487,10 +487,12 @@ async def test_f65_what_is_too_large_is_refused_for_good_and_says_what_and_how_l
 @pytest.mark.parametrize("kind", ["async", "sync", "local"])
 async def test_f74_an_attempt_that_takes_too_long_is_stopped_and_tried_again(world: World, kind: str) -> None:
     go = threading.Event()
+    begun, loop = asyncio.Event(), asyncio.get_running_loop()
     attempts: list[int] = []
 
     async def act() -> int:
         attempts.append(current_step().attempt)
+        begun.set()
         if len(attempts) == 1:
             await asyncio.Event().wait()
         return 7
@@ -502,6 +504,7 @@ async def test_f74_an_attempt_that_takes_too_long_is_stopped_and_tried_again(wor
     @step(max_attempts=2, base=1, timeout=30)
     def in_thread() -> int:
         attempts.append(current_step().attempt)
+        loop.call_soon_threadsafe(begun.set)
         if len(attempts) == 1:
             go.wait(10)
         return 7
@@ -514,6 +517,7 @@ async def test_f74_an_attempt_that_takes_too_long_is_stopped_and_tried_again(wor
 
     async with world.app(body) as app:
         run = await app.start(body)
+        await begun.wait()  # a thread may take its time to begin, which does not count
         await app.tick(29, steps=False)
         assert (await run.steps())[0].state is State.PENDING
         await app.tick(1, steps=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -147,7 +146,7 @@ async def test_retry_02_a_body_that_raised_by_itself_runs_again_from_its_history
         assert attempts == [("before", 1)]
 
 
-@pytest.mark.parametrize("status", ["completed", "suspended", "pending", "cancelled", "blocked", "running"])
+@pytest.mark.parametrize("status", ["completed", "suspended", "pending", "cancelled", "running"])
 async def test_retry_04_any_other_run_is_left_exactly_as_it_is(world: World, status: str) -> None:
     barrier = Barrier()
 
@@ -155,8 +154,6 @@ async def test_retry_04_any_other_run_is_left_exactly_as_it_is(world: World, sta
     async def body(ctx: Context) -> None:
         if status == "suspended" or status == "cancelled":
             await ctx.wait_for_signal("go")
-        elif status == "blocked":
-            await asyncio.Event().wait()
         elif status == "running":
             await ctx.local_step("hold", barrier.wait)
 

@@ -45,8 +45,11 @@ class Attempts:
         operation.attempts += 1
         operation.failures += 1
         policy = operation.policy
-        failure = encode_failure(capture(error))
-        if policy is not None and policy.again(operation.failures, not is_final(error)):
+        captured = capture(error)
+        failure = encode_failure(captured)
+        # Misuse of Perdure will be the same next time.
+        final = captured.retryable is False or isinstance(error, UsageError)
+        if policy is not None and policy.again(operation.failures, not final):
             held.tasks.pop(operation.seq, None)
             operation.next_at = now + policy.delay(operation.failures, self._chance())
             at = max(now, held.instance.now)
@@ -79,11 +82,6 @@ class Attempts:
             if operation.next_at is None or operation.next_at <= now:
                 operation.attempts += 1
                 held.attempts.append(_entry(Event.ATTEMPT_CUT, operation, None, held.instance.now, None, None))
-
-
-def is_final(error: BaseException) -> bool:
-    """True if trying again is useless: the error says so itself, or Perdure was misused and will be again."""
-    return getattr(error, "retryable", None) is False or isinstance(error, UsageError)
 
 
 def _entry(

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from perdure.engine.means import Means
 from perdure.model.commit import Answer, Applied, Create, Exists, Fenced, Moved, TurnCommit, Write
-from perdure.model.errors import StoreUnavailable
+from perdure.model.errors import StoreUnavailable, UsageError
 from perdure.model.run import Run, Status
 from perdure.ports.clock import Clock
 
@@ -48,16 +48,20 @@ class Committer:
     def __init__(self, means: Means) -> None:
         self._means = means
         self._queue: list[tuple[Write, Done, Any]] = []
-        self._waking = False
+        #: The batch that has begun and not yet taken its writes.
+        self._waking: asyncio.Task[None] | None = None
         self._in_flight: set[asyncio.Task[None]] = set()
+        self._closed = False
         self._idle = asyncio.Event()
         self._idle.set()
-        self.commits = 0
 
     def submit(self, write: Write, done: Done, argument: Any = None) -> None:
         """Have `write` applied soon, then call `done(argument, answer)`."""
+        if self._closed:
+            done(argument, Broken(_closed()))
+            return
         self._queue.append((write, done, argument))
-        if not self._waking and len(self._in_flight) < _PIPELINE:
+        if self._waking is None and len(self._in_flight) < _PIPELINE:
             self._begin()
 
     async def ask(self, write: Write) -> Answer:
@@ -90,14 +94,19 @@ class Committer:
             task.cancel()
         await self._idle.wait()
 
+    def close(self) -> None:
+        """Take no more writes: they are answered `Broken` at once."""
+        self._closed = True
+
     def _begin(self) -> None:
         """Begin another batch. It takes what is queued when its turn on the loop comes: all that became ready together."""
-        self._waking = True
         self._idle.clear()
-        self._in_flight.add(self._means.loop.create_task(self._commit()))
+        self._waking = task = self._means.loop.create_task(self._commit())
+        self._in_flight.add(task)
+        task.add_done_callback(self._ended)
 
     def _take(self) -> list[tuple[Write, Done, Any]]:
-        self._waking = False
+        self._waking = None
         size = max(_SMALL, (len(self._queue) + 1) // 2)
         batch, self._queue = self._queue[:size], self._queue[size:]
         if self._queue and len(self._in_flight) < _PIPELINE:
@@ -114,18 +123,19 @@ class Committer:
         except Exception as error:
             log.exception("perdure: the store failed; what %d writes were part of is left to recovery", len(batch))
             answers = [Broken(error)] * len(batch)
-        self.commits += 1
         for (_, done, argument), answer in zip(batch, answers, strict=True):
             try:
                 done(argument, answer)
-            except Exception:
+            except (Exception, asyncio.CancelledError):
                 log.exception(
                     "perdure: handling the answer %r failed; this is a fault in Perdure", type(answer).__name__
                 )
-        task = asyncio.current_task()
-        assert task is not None
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
         self._in_flight.discard(task)
-        if self._queue and not self._waking:
+        if self._waking is task:  # cancelled before it began
+            self._waking = None
+        if self._queue and self._waking is None:
             self._begin()
         elif not self._in_flight:
             self._idle.set()
@@ -181,6 +191,10 @@ def _applied(turn: TurnCommit | None, run: Run) -> Applied | Moved:
     ):
         return Moved(run.key, ())
     return Applied(run.key)
+
+
+def _closed() -> UsageError:
+    return UsageError("the app was closed; nothing was written. Use handles inside `async with app:`, or open it again")
 
 
 def _no_answer() -> StoreUnavailable:

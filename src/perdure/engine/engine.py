@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import AsyncExitStack
 
 from perdure.engine.committer import Committer
 from perdure.engine.executor import Executor
@@ -14,7 +15,7 @@ from perdure.engine.services.claimer import Claimer
 from perdure.engine.services.renewal import Renewal
 from perdure.engine.services.watchdog import Watchdog
 from perdure.engine.services.watcher import Watcher
-from perdure.model.errors import StoreError
+from perdure.model.errors import StoreError, UsageError
 from perdure.ports.store import Store
 
 log = logging.getLogger("perdure.engine")
@@ -26,6 +27,7 @@ class Engine:
     def __init__(self, means: Means, *, consume: bool) -> None:
         self.means = means
         self.consume = consume
+        self.stopped = False
         self.committer = Committer(means)
         self.executor = Executor(means, self.committer)
         self.watcher = Watcher(means, self.executor.tell.endings)
@@ -39,6 +41,9 @@ class Engine:
 
     @property
     def store(self) -> Store:
+        """Raises `UsageError` once the engine was stopped: handles outlive their app."""
+        if self.stopped:
+            raise UsageError("the app was closed; use handles inside `async with app:`, or open it again")
         return self.means.store
 
     async def start(self) -> None:
@@ -55,7 +60,7 @@ class Engine:
     async def serve(self) -> None:
         """Something was registered: runs that are blocked on other code of it are due now."""
         if self.consume and self.means.registry.serves():
-            await self.store.unblock(self.means.registry.serves())
+            await self.means.store.unblock(self.means.registry.serves())
             self.claimer.kick()
 
     async def rest(self, *, steps: bool = True) -> None:
@@ -75,11 +80,22 @@ class Engine:
         """Stop claiming, finish or park what runs, keep renewing until the last turn is in; past the deadline, release.
 
         Nothing that was committed is lost either way: what is released goes on elsewhere, or here after the next start.
+        Whatever fails, or is cut short by a cancel, the rest is stopped all the same.
         """
         self.executor.holdings.closed = True
-        if self.consume:
-            await self.claimer.stop()
-            await self.auditor.stop()
+        async with AsyncExitStack() as stack:  # the last first
+            stack.callback(setattr, self, "stopped", True)
+            stack.push_async_callback(self.watcher.stop)
+            if self.consume:
+                for service in self._threads:
+                    stack.push_async_callback(service.stop)
+            stack.push_async_callback(self._give_back)
+            stack.push_async_callback(self._drain)
+            if self.consume:
+                stack.push_async_callback(self.auditor.stop)
+                stack.push_async_callback(self.claimer.stop)
+
+    async def _drain(self) -> None:
         try:
             async with asyncio.timeout(self.means.settings.drain / 1_000_000):
                 await self.executor.settled()
@@ -89,11 +105,9 @@ class Engine:
                 len(self.executor.holdings),
                 self.means.settings.drain / 1_000_000,
             )
+
+    async def _give_back(self) -> None:
         try:
             await self.executor.stop()
         except StoreError as error:
             log.warning("perdure: could not give back the runs held here; their leases will run out: %s", error)
-        if self.consume:
-            for service in reversed(self._threads):
-                await service.stop()
-        await self.watcher.stop()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import logging
 from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
+
+from perdure.model.errors import UsageError
 
 log = logging.getLogger("perdure.engine")
 
@@ -51,6 +55,7 @@ class Events:
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with every event, on the loop; returns the unsubscriber. What it raises is logged and ignored."""
+        check_listener(listener)
         self._listeners.append(listener)
 
         def unsubscribe() -> None:
@@ -68,5 +73,13 @@ def call(listener: Callable[[Any], Any], argument: Any) -> None:
     """Call a user's listener; what it raises is its own business."""
     try:
         listener(argument)
-    except Exception:
+    except (Exception, asyncio.CancelledError):
         log.exception("perdure: a subscriber raised")
+
+
+def check_listener(listener: object) -> None:
+    """Raise `UsageError` for what cannot be called as a listener: plain functions are, on the loop, and not awaited."""
+    if not callable(listener) or inspect.iscoroutinefunction(listener):
+        raise UsageError(
+            f"a subscriber must be a plain function, not {listener!r}; it may start a task if it has to await"
+        )

@@ -22,7 +22,7 @@ from perdure.authoring.workflow import WorkflowDefinition
 from perdure.core.instance import Instance
 from perdure.core.issuing import NO_SEQ
 from perdure.core.operation import Operation
-from perdure.core.settle import ask, kill, next_look, settle
+from perdure.core.settle import Standing, ask, kill, next_look, settle
 from perdure.core.turn import Blocked, Turn
 from perdure.engine.attempts import Attempts
 from perdure.engine.cache import Cache
@@ -36,12 +36,16 @@ from perdure.engine.steps import Steps
 from perdure.engine.telling import Telling
 from perdure.model.commit import Applied, Create, Exists, Fenced, Moved, Refused, TurnCommit, Unstorable
 from perdure.model.endings import timeout_failure
-from perdure.model.errors import PerdureError
-from perdure.model.failure import Failure
+from perdure.model.errors import PerdureError, StoreError
+from perdure.model.failure import Failure, decode_failure
+from perdure.model.history import Event
 from perdure.model.messages import Message, Outgoing
 from perdure.model.run import TERMINAL, NewRun, Run, RunKey, Status
+from perdure.ports.store import Held as Claim
 
 log = logging.getLogger("perdure.engine")
+
+_ATTEMPTS = frozenset({Event.ATTEMPT_FAILED, Event.ATTEMPT_CUT})
 
 #: Seconds that cancelled steps get when the process stops.
 _LAST_MOMENT = 1.0
@@ -88,29 +92,34 @@ class Executor:
         held.turn = turn
         held.commit = msgspec.structs.replace(commit, started_at=now, wake_at=wake_at)
         self.holdings.coming += 1
-        self._committer.submit(Create(run=new, turn=held.commit, messages=messages), self._created, (held, done))
+        self._committer.submit(
+            Create(run=new, turn=held.commit, messages=messages, lease=self._means.settings.lease),
+            self._created,
+            (held, done),
+        )
 
     def _created(self, argument: tuple[Held, Done], answer: Outcome) -> None:
         held, done = argument
         self.holdings.coming -= 1
         if isinstance(answer, Applied | Moved) and answer.key is not None:
             held.key = answer.key
-            self.hold(held)
-            self._answered(held, answer)
+            if self.hold(held):
+                self._answered(held, answer)
         else:
             held.instance.close()
         done(answer)
 
-    def hold(self, held: Held) -> None:
-        """It is ours. If it was before, that lease ran out behind our back: only the newer one counts."""
+    def hold(self, held: Held) -> bool:
+        """It is ours; False if it is not. If it was before, that lease ran out behind our back: only the newer one counts."""
         older = self.holdings.get(held.key.incarnation)
         if older is not None and older.epoch > held.epoch:
             held.gone = True
             held.instance.close()
-            return
+            return False
         if older is not None:
             self._let_go(older)
         self.holdings.add(held)
+        return True
 
     def begin(self, held: Held) -> None:
         """Drive a run for the first time."""
@@ -142,7 +151,7 @@ class Executor:
     def drive(self, held: Held) -> None:
         """One turn over all that has arrived."""
         held.scheduled = False
-        if held.gone or held.commit is not None or self.out_of_time(held):
+        if held.gone or held.commit is not None or NO_SEQ in held.tasks or self.out_of_time(held):
             return
         held.taken, held.arrivals = held.arrivals, []
         self.holdings.driving = held.key.incarnation
@@ -153,6 +162,9 @@ class Executor:
             log.exception("perdure: a turn of %s failed; this is a fault in Perdure", held.instance.describe())
             self.block(held, PerdureError(f"a turn of {held.instance.describe()} failed inside Perdure: {error!r}"))
             return
+        except BaseException:
+            self._let_go(held)  # the interpreter is being stopped in the middle of a turn: the instance is lost
+            raise
         finally:
             self.holdings.driving = None
         if commit.status is Status.RUNNING and not (commit.entries or commit.consumed or turn.reopened):
@@ -161,7 +173,7 @@ class Executor:
             self._submit(held, turn, commit)
 
     def _schedule(self, held: Held) -> None:
-        if not held.scheduled and held.commit is None and not held.gone:
+        if not held.scheduled and held.commit is None and not held.gone and NO_SEQ not in held.tasks:
             held.scheduled = True
             self._means.loop.call_soon(self.drive, held)
 
@@ -169,7 +181,7 @@ class Executor:
         attempts, held.attempts = held.attempts, []
         return settle(self._standing(held), held.instance, turn, attempts)
 
-    def _standing(self, held: Held) -> Any:
+    def _standing(self, held: Held) -> Standing:
         return held.standing(self._means.owner, self._means.settings.on_nondeterminism == "block")
 
     def _submit(self, held: Held, turn: Turn, commit: TurnCommit) -> None:
@@ -199,7 +211,7 @@ class Executor:
                 return
             self._effects(held, turn)
         elif isinstance(answer, Refused):
-            self._rewind(held, answer.messages)
+            self._rewind(held, commit, answer.messages)
         elif isinstance(answer, Unstorable):
             self.block(held, PerdureError(f"a turn of {held.instance.describe()} cannot be stored: {answer.reason}"))
         else:
@@ -266,6 +278,8 @@ class Executor:
             successor = None if commit.successor is None else commit.successor.id
             self.tell.endings.ended(held.key, Ending(commit.status, commit.output, commit.error, successor))
         else:
+            reason = decode_failure(commit.error or b"").message
+            log.warning("perdure: %s is blocked: %s", held.instance.describe(), reason)
             self.tell.endings.touched(held.key)
         self.on_room(None)
 
@@ -313,21 +327,29 @@ class Executor:
             self.tell.endings.touched(held.key)
             self.on_room(None)
 
-    def _rewind(self, held: Held, messages: Sequence[Message]) -> None:
+    def _rewind(self, held: Held, commit: TurnCommit, messages: Sequence[Message]) -> None:
         """The turn ended the run over unread control messages: go back to the log and take them in first."""
         held.arrivals = [*held.taken, *messages, *held.arrivals]
+        held.attempts = [entry for entry in commit.entries if entry.event in _ATTEMPTS] + held.attempts
         held.instance.close()
         held.tasks[NO_SEQ] = self._means.loop.create_task(self._reload(held))
 
     async def _reload(self, held: Held) -> None:
-        history = (await self._means.store.history([held.key.incarnation]))[held.key.incarnation]
-        run = await self._means.store.get(held.key.id)
-        if run is not None and run.key == held.key and run.started_at is not None and not held.gone:
-            held.instance = self.instance(held.definition, held.instance.run)
-            unread = await self._means.store.messages(run.incarnation)
-            held.instance.replay(history, run.started_at, seen=run.seen, unread=unread)
-            del held.tasks[NO_SEQ]
-            self._schedule(held)
+        store = self._means.store
+        try:
+            history = (await store.history([held.key.incarnation]))[held.key.incarnation]
+            run = await store.get(held.key.id)
+            if run is None or run.key != held.key or run.started_at is None or held.gone:
+                return
+            unread = await store.messages(run.incarnation)
+        except StoreError as error:
+            log.warning("perdure: cannot read run %r again; its lease runs out: %s", held.key.id, error)
+            self._let_go(held)
+            return
+        held.instance = self.instance(held.definition, held.instance.run)
+        held.instance.replay(history, run.started_at, seen=run.seen, unread=unread)
+        del held.tasks[NO_SEQ]
+        self._schedule(held)
 
     # -- stopping -----------------------------------------------------------------------------------------------------
 
@@ -344,24 +366,31 @@ class Executor:
         return bool(coming) or not all(held.waits_for_steps() for held in self.holdings.all())
 
     async def stop(self) -> None:
-        """Give back what is still held, and drop everything."""
-        claims = self.holdings.claims()
-        held = self.holdings.all()
-        tasks: list[Any] = [task for run in held for task in run.tasks.values() if isinstance(task, asyncio.Task)]
-        for run in held:
-            self.holdings.drop(run)
-        if tasks:
-            # Cancelled steps may clean up, for a moment; nothing they return is recorded.
-            await asyncio.wait(tasks, timeout=_LAST_MOMENT)
+        """Give back what is still held, and drop everything. Whatever comes after finds nobody."""
+        tasks: list[asyncio.Task[Any]] = []
+        claims = self._drop_all(tasks)
         try:
             async with asyncio.timeout(_LAST_MOMENT):
                 await self._committer.idle()
         except TimeoutError:
             await self._committer.give_up()
-        for run in held:
-            run.instance.close()
-        self.cache.clear()
-        self._steps.close()
-        self.tell.endings.close()
+        finally:
+            self._committer.close()
+            claims += self._drop_all(tasks)  # what was created in the last moment
+            self.cache.clear()
+            self._steps.close()
+            self.tell.endings.close()
+        if tasks:
+            # Cancelled steps may clean up, for a moment; nothing they return is recorded.
+            await asyncio.wait(tasks, timeout=_LAST_MOMENT)
         if claims:
             await self._means.store.release(self._means.owner, claims)
+
+    def _drop_all(self, tasks: list[Any]) -> list[Claim]:
+        """Stop all that runs here, adding its tasks to the list; what is to be given back."""
+        claims = self.holdings.claims()
+        for held in self.holdings.all():
+            tasks += [task for task in held.tasks.values() if isinstance(task, asyncio.Task)]
+            self.holdings.drop(held)
+            held.instance.close()
+        return claims

@@ -32,7 +32,7 @@ class Loading:
         self._executor = executor
 
     async def take(self, claims: Sequence[Claimed]) -> None:
-        """Go on with runs that were just claimed. Returns when all are held (or ended, or passed over)."""
+        """Go on with runs that were just claimed. Returns when all are on their way in."""
         holdings = self._executor.holdings
         holdings.coming += len(claims)
         waiting = len(claims)
@@ -47,10 +47,13 @@ class Loading:
             for position, claimed in enumerate(claims):
                 if position % _CHUNK == _CHUNK - 1:
                     await asyncio.sleep(0)
-                holdings.coming -= 1
                 waiting -= 1
                 incarnation = claimed.run.incarnation
-                self._take_safely(claimed, parked.pop(incarnation, None), histories.get(incarnation, ()))
+                # In a callback of its own: bodies are the user's, and must not be able to end the task that claims.
+                self._means.loop.call_soon(
+                    self._take_safely, claimed, parked.pop(incarnation, None), histories.get(incarnation, ())
+                )
+            await asyncio.sleep(0)
         finally:
             holdings.coming -= waiting
             for instance in parked.values():
@@ -77,15 +80,25 @@ class Loading:
             log.warning("perdure: could not give back %d runs; their leases will run out: %s", len(held), error)
 
     def _take_safely(self, claimed: Claimed, instance: Instance | None, history: Sequence[Entry]) -> None:
+        holdings = self._executor.holdings
+        holdings.coming -= 1
+        holdings.driving = claimed.run.incarnation
         try:
             self._take(claimed, instance, history)
         except Exception as error:
             # One odd row must not keep the others of its batch from starting (FAULTS F10), nor be claimed for ever.
             run = claimed.run
             log.exception("perdure: cannot go on with run %r; this is a fault in Perdure", run.id)
-            held = self._executor.holdings.get(run.incarnation)
+            held = holdings.get(run.incarnation)
             if held is not None and held.commit is None:
                 self._executor.block(held, PerdureError(f"run {run.id!r} cannot go on from what is stored: {error!r}"))
+        except BaseException:
+            held = holdings.get(claimed.run.incarnation)
+            if held is not None:
+                holdings.drop(held)  # the interpreter is being stopped in the middle of a turn: the instance is lost
+            raise
+        finally:
+            holdings.driving = None
 
     def _take(self, claimed: Claimed, instance: Instance | None, history: Sequence[Entry]) -> None:
         executor, run = self._executor, claimed.run
@@ -98,7 +111,8 @@ class Loading:
             instance = executor.instance(definition, as_new(run))
         held = Held(run.key, definition, instance, run.epoch, run.n, run.deadline)
         held.arrivals.extend(claimed.messages)
-        executor.hold(held)
+        if not executor.hold(held):
+            return
         if run.recoveries > self._means.settings.max_recoveries:
             executor.end(held, Status.DEAD, dead_failure(run.recoveries))
         elif executor.out_of_time(held):

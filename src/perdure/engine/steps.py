@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 from perdure.authoring.current import CurrentStep, running
@@ -20,6 +22,9 @@ from perdure.model import values
 from perdure.model.errors import NotRegistered, StepFailed, StepTimeout
 from perdure.model.history import Op
 from perdure.model.ids import step_id
+from perdure.ports.clock import Alarm
+
+log = logging.getLogger("perdure.engine")
 
 
 class Report(Protocol):
@@ -40,10 +45,6 @@ class Steps:
         self._running = 0
         self._waiting: deque[tuple[Held, Operation]] = deque()
         self._context = contextvars.copy_context()
-
-    @property
-    def running(self) -> int:
-        return self._running
 
     def start(self, held: Held, operation: Operation) -> None:
         """Make the next attempt of a step, as soon as there is room."""
@@ -67,39 +68,67 @@ class Steps:
 
     async def _attempt(self, held: Held, operation: Operation, context: contextvars.Context) -> None:
         began = self._means.store.now()
-        report = self._report
+        outcome: bytes | BaseException
         try:
-            payload = await self._bounded(held, operation, context)
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if held.gone or (task is not None and task.cancelling()):
-                return
-            # Nobody cancelled it: the step's own code raised it.
+            outcome = await self._bounded(held, operation, context)
+        except BaseException as error:
+            outcome = error
+        task: asyncio.Task[None] | None = asyncio.current_task()
+        try:
+            # Whoever abandons the step, or lets its run go, takes the attempt from the run's tasks first. Then nobody asks.
+            if not held.gone and held.tasks.get(operation.seq) is task:
+                self._tell(held, operation, began, outcome, task)
+        except Exception as error:
+            log.exception("perdure: step %r cannot be reported; this is a fault in Perdure", operation.name)
+            self._report.vanished(held, operation, error)
+        finally:
+            del outcome, task  # an error holds this frame
+            self._running -= 1
+            self._next()
+
+    def _tell(
+        self,
+        held: Held,
+        operation: Operation,
+        began: int,
+        outcome: bytes | BaseException,
+        task: asyncio.Task[None] | None,
+    ) -> None:
+        report = self._report
+        if isinstance(outcome, bytes):
+            report.succeeded(held, operation, began, outcome)
+        elif isinstance(outcome, KeyboardInterrupt | SystemExit | GeneratorExit):
+            report.vanished(held, operation, outcome)
+        elif not isinstance(outcome, asyncio.CancelledError):
+            report.failed(held, operation, began, outcome)
+        elif task is not None and task.cancelling():
+            report.vanished(
+                held, operation, outcome
+            )  # the whole process is being stopped, or the step's task by its own code
+        else:
             failure = StepFailed(
                 "the step raised CancelledError, though nobody cancelled it", type="asyncio:CancelledError"
             )
-            failure.__cause__ = error
+            failure.__cause__ = outcome
             report.failed(held, operation, began, failure)
-        except (KeyboardInterrupt, SystemExit, GeneratorExit) as error:
-            report.vanished(held, operation, error)
-        except BaseException as error:
-            report.failed(held, operation, began, error)
-        else:
-            report.succeeded(held, operation, began, payload)
-        finally:
-            self._running -= 1
-            self._next()
 
     async def _bounded(self, held: Held, operation: Operation, context: contextvars.Context) -> bytes:
         timeout = None if operation.policy is None else operation.policy.timeout
         if timeout is None:
-            return await self._call(held, operation, context)
+            return await self._call(held, operation, context, _nothing)
         # By our clock, as all time: `asyncio.timeout` alone would go by the loop's.
-        loop, limit = asyncio.get_running_loop(), asyncio.timeout(None)
-        alarm = self._means.clock.call_at(self._means.clock.now() + timeout, lambda: limit.reschedule(loop.time()))
+        means, limit = self._means, asyncio.timeout(None)
+        alarms: list[Alarm] = []
+
+        def run_out() -> None:
+            limit.reschedule(means.loop.time())
+
+        def begun() -> None:
+            alarms.append(means.clock.call_at(means.clock.now() + timeout, run_out))
+
         try:
             async with limit:
-                return await self._call(held, operation, context)
+                return await self._call(held, operation, context, begun)
         except TimeoutError as error:
             if not limit.expired():
                 raise
@@ -107,10 +136,15 @@ class Steps:
                 f"step {operation.name!r} of run {held.key.id!r} took longer than its timeout of {timeout / 1_000_000:g} s"
             ) from error
         finally:
-            alarm.cancel()
+            for alarm in alarms:
+                alarm.cancel()
 
-    async def _call(self, held: Held, operation: Operation, context: contextvars.Context) -> bytes:
+    async def _call(
+        self, held: Held, operation: Operation, context: contextvars.Context, begun: Callable[[], None]
+    ) -> bytes:
+        """`begun` is called when the function begins: a sync one may wait for a thread before."""
         if operation.op is Op.LOCAL:
+            begun()
             return await self._closure(held, operation)
         if not self._means.registry.has_step(operation.name):
             raise NotRegistered(
@@ -120,9 +154,10 @@ class Steps:
         definition = self._means.registry.step(operation.name)
         args, kwargs = definition.signature.unbind(operation.payload or b"null")
         if definition.is_async:
+            begun()
             result = await definition.fn(*args, **kwargs)
         else:
-            result = await self._threads.run(context.copy(), lambda: definition.fn(*args, **kwargs))
+            result = await self._threads.run(context.copy(), lambda: definition.fn(*args, **kwargs), begun)
         return definition.signature.encode_result(result)
 
     async def _closure(self, held: Held, operation: Operation) -> bytes:
@@ -138,3 +173,7 @@ class Steps:
             held, operation = self._waiting.popleft()
             if held.tasks.get(operation.seq) is QUEUED:
                 self.start(held, operation)
+
+
+def _nothing() -> None:
+    """Nobody wants to know when the step begins."""

@@ -14,6 +14,6 @@ class SystemClock:
         return time.time_ns() // 1000
 
     def call_at(self, when: int, callback: Callable[[], None]) -> asyncio.TimerHandle:
-        """May fire up to the timer's resolution early by the machine's clock; then it waits for the rest."""
+        """May fire up to the timer's resolution early by this clock: whoever asked looks at `now` again."""
         loop = asyncio.get_running_loop()
         return loop.call_later(max(0, when - self.now()) / 1_000_000, callback)

@@ -40,6 +40,9 @@ class Auditor:
             except StoreError as error:
                 log.warning("perdure: the audit could not be made, trying again later: %s", error)
                 continue
+            except Exception:
+                log.exception("perdure: the audit failed, trying again later; this is a fault in Perdure")
+                continue
             for finding in findings:
                 self.found += 1
                 log.error(
