@@ -18,6 +18,7 @@ from perdure.authoring.options import StartKeywords, StartOptions
 from perdure.authoring.registry import Registry
 from perdure.authoring.step import StepDefinition
 from perdure.authoring.workflow import BoundWorkflow, WorkflowDefinition
+from perdure.engine import door
 from perdure.engine.committer import Outcome
 from perdure.engine.engine import Engine
 from perdure.engine.events import Lifecycle
@@ -126,10 +127,10 @@ class Perdure:
 
     @property
     def engine(self) -> Engine:
-        """The running engine. Raises `UsageError` while the app is not open."""
+        """The running engine. Raises `UsageError` while the app is not open, and where it may not be used."""
         if self._engine is None:
             raise UsageError("this app is not open; write `async with app:` around its use")
-        return self._engine
+        return door.enter(self._engine)
 
     def client(self) -> Perdure:
         """Another app on the same store that only talks to it and runs nothing: for web handlers and scripts."""

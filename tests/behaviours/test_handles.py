@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 
-from perdure import Context, RunNotFound, Status, StoreUnavailable, workflow
+from perdure import (
+    Context,
+    ForbiddenInWorkflow,
+    RunNotFound,
+    Status,
+    StoreUnavailable,
+    UsageError,
+    step,
+    workflow,
+)
 from perdure.model.commit import Create, Send
-from tests.behaviours.world import World
+from perdure.testing import TestApp
+from tests.behaviours.world import World, settled_status
 
 by_both = pytest.mark.parametrize("how", ["name", "token"])
 
@@ -66,3 +77,79 @@ async def test_f11_the_handle_of_a_deleted_run_leaves_whoever_has_its_id_now_alo
         await app.settle()
         assert await run.info() == before
         assert await app.get_run("order:42").cancel() is Status.CANCELLED
+
+
+@workflow
+async def waits(ctx: Context) -> Any:
+    return await ctx.wait_for_signal("go")
+
+
+Use = Callable[[TestApp], Awaitable[Any]]
+
+uses = pytest.mark.parametrize(
+    "use",
+    [
+        lambda app: app.start(waits, id="r2"),
+        lambda app: app.signal_with_start(waits, id="r2", signal="go"),
+        lambda app: app.signal(token="t"),
+        lambda app: app.runs(),
+        lambda app: KEPT[0].signal("go"),
+        lambda app: KEPT[0].cancel(),
+        lambda app: KEPT[0].result(),
+        lambda app: KEPT[0].status(),
+    ],
+    ids=["start", "signal_with_start", "token", "runs", "signal", "cancel", "result", "status"],
+)
+
+#: A handle that somebody else made.
+KEPT: list[Any] = []
+
+
+@uses
+async def test_f29_a_body_that_uses_its_app_or_a_handle_fails_before_anything_is_done(world: World, use: Use) -> None:
+    @workflow
+    async def meddles() -> None:
+        await use(app)
+
+    async with world.app(meddles, waits) as app:
+        KEPT[:] = [await app.start(waits, id="r1")]
+        await app.settle()
+        before = await KEPT[0].info()
+        meddling = await app.start(meddles, id="meddling")
+        assert await settled_status(app, "meddling") is Status.FAILED
+        error = (await meddling.info()).error or b""
+        assert ForbiddenInWorkflow.code.encode() in error
+        assert b"put anything else in a step" in error
+        assert await KEPT[0].info() == before
+        assert {run.id for run in await app.runs()} == {"r1", "meddling"}
+
+
+async def test_f29_a_step_may(world: World) -> None:
+    @step
+    async def starts() -> str:
+        return (await app.start(waits, id="r2")).id
+
+    @workflow
+    async def asks() -> str:
+        return await starts()
+
+    async with world.app(asks, starts, waits) as app:
+        assert await (await app.start(asks)).result() == "r2"
+        assert await settled_status(app, "r2") is Status.SUSPENDED
+
+
+@uses
+async def test_another_event_loop_is_told_so_before_anything_is_done(world: World, use: Use) -> None:
+    async with world.app(waits) as app:
+        KEPT[:] = [await app.start(waits, id="r1")]
+        await app.settle()
+        before = await KEPT[0].info()
+
+        async def ask() -> None:
+            with pytest.raises(UsageError, match="event loop"):
+                await use(app)
+
+        await asyncio.to_thread(asyncio.run, ask())
+        await app.settle()
+        assert await KEPT[0].info() == before
+        assert [run.id for run in await app.runs()] == ["r1"]

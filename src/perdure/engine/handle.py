@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any, Generic, NoReturn, TypeVar
 
 from perdure.authoring.workflow import WorkflowDefinition
+from perdure.engine import door
 from perdure.engine.committer import Broken
 from perdure.engine.endings import Ending
 from perdure.engine.engine import Engine
@@ -41,19 +42,23 @@ log = logging.getLogger("perdure.engine")
 class RunHandle(Generic[R]):
     """A run by its id. Made by `app.start` and `app.get_run`; any number may exist of one run, in any process."""
 
-    __slots__ = ("_engine", "_key", "_workflow", "id")
+    __slots__ = ("_key", "_opened", "_workflow", "id")
 
     def __init__(
         self, engine: Engine, run_id: str, workflow: WorkflowDefinition[..., R] | None, key: RunKey | None = None
     ) -> None:
         #: The run's id.
         self.id = run_id
-        self._engine = engine
+        self._opened = engine
         self._workflow = workflow
         self._key = key
 
     def __repr__(self) -> str:
         return f"<run {self.id!r}>"
+
+    @property
+    def _engine(self) -> Engine:
+        return door.enter(self._opened)
 
     # -- waiting ------------------------------------------------------------------------------------------------------
 
