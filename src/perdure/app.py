@@ -15,24 +15,26 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from perdure.authoring import ambient
 from perdure.authoring.arity import Takes0, Takes1, Takes2, Takes3, Takes4, Takes5
 from perdure.authoring.options import StartKeywords, StartOptions
-from perdure.authoring.registry import Registry
+from perdure.authoring.registry import Registry, listed
 from perdure.authoring.step import StepDefinition
 from perdure.authoring.workflow import BoundWorkflow, WorkflowDefinition
 from perdure.engine import door
 from perdure.engine.committer import Outcome
 from perdure.engine.engine import Engine
-from perdure.engine.events import Lifecycle
+from perdure.engine.events import Lifecycle, check_listener
 from perdure.engine.handle import RunHandle, check_stored, outgoing_signal, send
+from perdure.engine.listing import run_query
 from perdure.engine.means import Means
 from perdure.engine.settings import SettingsKeywords, settings
 from perdure.engine.systemclock import SystemClock
 from perdure.model.commit import Applied, Create, Ended, Exists, Moved
 from perdure.model.errors import RunEnded, UsageError
-from perdure.model.ids import check_run_id
+from perdure.model.ids import check_known_id
 from perdure.model.messages import Outgoing
 from perdure.model.run import DEFAULT_NAMESPACE, NewRun, Run, Status
+from perdure.model.shown import shown
 from perdure.ports.clock import Clock
-from perdure.ports.store import RunQuery, Store
+from perdure.ports.store import Store
 
 R = TypeVar("R")
 A = TypeVar("A")
@@ -68,12 +70,13 @@ class Perdure:
         self.url = url
         self.registry = Registry() if registry is None else registry
         self.settings = settings(options)
-        self._include = tuple(include)
+        self._include = listed(include)
         self._clock = clock or SystemClock()
         self._given_store = store
         self._consume = consume
         self._engine: Engine | None = None
         self._leave: Callable[[], None] | None = None
+        self._opening = False
         #: True if something was registered that the engine was not told of.
         self._news = False
         if store is None:
@@ -82,8 +85,15 @@ class Perdure:
     # -- opening ------------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        if self._engine is not None:
+        if self._engine is not None or self._opening:
             raise UsageError("this app is open already; make another one for another `async with`")
+        self._opening = True
+        try:
+            return await self._open()
+        finally:
+            self._opening = False
+
+    async def _open(self) -> Self:
         for module in self._include:
             if isinstance(module, StepDefinition | WorkflowDefinition):
                 self.registry.add(cast("Any", module))
@@ -93,6 +103,7 @@ class Perdure:
         store = self._given_store or open_store(self.url, self._clock)
         await store.open()
         leave = ambient.enter(self)
+        engine: Engine | None = None
         try:
             means = Means(
                 store=store,
@@ -108,6 +119,8 @@ class Perdure:
             await engine.start()
         except BaseException:
             leave()
+            if engine is not None:
+                await engine.stop()
             await store.close()
             raise
         self._leave = leave
@@ -117,13 +130,14 @@ class Perdure:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        engine, self._engine = self.engine, None
-        if self._leave is not None:
-            self._leave()
+        engine = self.engine
         try:
-            await engine.stop()
+            await engine.stop()  # steps that are still at work may use the app meanwhile
         finally:
-            await engine.store.close()
+            self._engine = None
+            if self._leave is not None:
+                self._leave()
+            await engine.means.store.close()
 
     @property
     def engine(self) -> Engine:
@@ -217,7 +231,7 @@ class Perdure:
         self, name: str = "", payload: Any = None, *, token: str, id: str | None = None, namespace: str | None = None
     ) -> None:
         """Send a signal to whoever waits for `token`, or keep it until somebody does. Returns once it is durable."""
-        space = namespace or self.settings.namespace or DEFAULT_NAMESPACE
+        space = namespace if namespace is not None else self.settings.namespace or DEFAULT_NAMESPACE
         await send(self.engine, outgoing_signal(name, payload, token=token, dedup=id, namespace=space))
 
     @overload
@@ -226,7 +240,7 @@ class Perdure:
     def get_run(self, id: str, workflow: None = ...) -> RunHandle[Any]: ...
     def get_run(self, id: str, workflow: WorkflowDefinition[..., Any] | None = None) -> RunHandle[Any]:
         """A handle on a run; `workflow` types and restores its result. Looks nothing up: the run may not exist."""
-        return RunHandle(self.engine, check_run_id(id), workflow)
+        return RunHandle(self.engine, check_known_id(id), workflow)
 
     async def runs(
         self,
@@ -239,16 +253,8 @@ class Perdure:
         before: int | None = None,
     ) -> list[Run]:
         """Runs, newest first. Continue with `before` = the last one's `incarnation`."""
-        statuses = (status,) if isinstance(status, str) else tuple(status)
-        query = RunQuery(
-            statuses=tuple(map(_status, statuses)),
-            workflow=workflow,
-            namespace=namespace or self.settings.namespace,
-            tag=tag,
-            limit=limit,
-            before=before,
-        )
-        return list(await self.engine.store.runs(query))
+        space = self.settings.namespace if namespace is None else namespace
+        return list(await self.engine.store.runs(run_query(status, workflow, space, tag, limit, before)))
 
     # -- watching -----------------------------------------------------------------------------------------------------
 
@@ -258,6 +264,7 @@ class Perdure:
 
     def on_dead(self, listener: Callable[[str], None]) -> Callable[[], None]:
         """Call `listener` with the id of each run that this process gives up as dead; returns the unsubscriber."""
+        check_listener(listener)
         listeners = self.engine.executor.tell.on_dead
         listeners.append(listener)
         return lambda: listeners.remove(listener) if listener in listeners else None
@@ -277,7 +284,7 @@ class Perdure:
             found = cast("WorkflowDefinition[..., Any]", workflow)
             self._serve_too(found)
         else:
-            raise UsageError(f"{verb} needs a workflow, not {workflow!r}; decorate the function with @workflow")
+            raise UsageError(f"{verb} needs a workflow, not {shown(workflow)}; decorate the function with @workflow")
         return found, chosen.using(options, verb).over(found.declared)
 
     async def _start(
@@ -289,8 +296,8 @@ class Perdure:
     ) -> RunHandle[Any]:
         engine = self.engine
         if self._news:
-            self._news = False
             await engine.serve()
+            self._news = False
         new = self._new_run(definition, input, options)
         executor = engine.executor
         if (
@@ -353,17 +360,22 @@ class Perdure:
 
 def parse_url(url: str) -> tuple[str, str, dict[str, str]]:
     """Kind, path and options of a store's URL. Raises `UsageError` saying what a URL looks like."""
-    parts = urlsplit(url)
-    options = dict(parse_qsl(parts.query))
-    if parts.scheme == "memory":
+    try:
+        parts = urlsplit(url) if isinstance(url, str) else urlsplit("")
+    except ValueError:
+        parts = urlsplit("")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    known = {"synchronous"} if parts.scheme == "sqlite" else set[str]()
+    if parts.scheme in ("sqlite", "memory") and (unknown := options.keys() - known):
+        raise UsageError(
+            f"the store URL {shown(url)} has an unknown option {shown(min(unknown))}; sqlite:// has synchronous"
+        )
+    if parts.scheme == "memory" and not parts.path:
         return "memory", "", options
-    if parts.scheme == "sqlite" and not parts.netloc and len(parts.path) > 1:
-        unknown = options.keys() - {"synchronous"}
-        if unknown:
-            raise UsageError(f"the store URL {url!r} has an unknown option {min(unknown)!r}; there is synchronous")
+    if parts.scheme == "sqlite" and not parts.netloc and len(parts.path) > 1 and url.isprintable():
         return "sqlite", unquote(parts.path[1:]), options
     raise UsageError(
-        f"{url!r} is no store URL; write sqlite:///orders.db (a path below this folder), sqlite:////var/lib/orders.db (an "
+        f"{shown(url)} is no store URL; write sqlite:///orders.db (a path below this folder), sqlite:////var/lib/orders.db (an "
         "absolute one) or memory://"
     )
 
@@ -378,13 +390,6 @@ def open_store(url: str, clock: Clock) -> Store:
     from perdure.stores.sqlite import SqliteStore
 
     return SqliteStore(path, clock=clock, synchronous=options.get("synchronous", "FULL").upper())
-
-
-def _status(name: Status | str) -> Status:
-    try:
-        return Status(name)
-    except ValueError:
-        raise UsageError(f"there is no status {name!r}; there are {', '.join(Status)}") from None
 
 
 def _set(future: asyncio.Future[Outcome], answer: Outcome) -> None:

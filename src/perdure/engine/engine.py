@@ -96,6 +96,9 @@ class Engine:
                 stack.push_async_callback(self.claimer.stop)
 
     async def _drain(self) -> None:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            return  # whoever closes the app cannot wait
         try:
             async with asyncio.timeout(self.means.settings.drain / 1_000_000):
                 await self.executor.settled()

@@ -230,6 +230,8 @@ class Executor:
 
     def _effects(self, held: Held, turn: Turn) -> None:
         """What became durable may begin; what nobody awaits any more is stopped."""
+        if self.holdings.stopped:
+            return
         for operation in turn.resolved:
             held.tasks.pop(operation.seq, None)
         for operation in turn.abandoned:
@@ -368,6 +370,7 @@ class Executor:
     async def stop(self) -> None:
         """Give back what is still held, and drop everything. Whatever comes after finds nobody."""
         tasks: list[asyncio.Task[Any]] = []
+        self.holdings.stopped = True
         claims = self._drop_all(tasks)
         try:
             async with asyncio.timeout(_LAST_MOMENT):

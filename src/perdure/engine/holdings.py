@@ -19,6 +19,8 @@ class Holdings:
         self._idle = asyncio.Event()
         #: True once nothing more may come in.
         self.closed = False
+        #: True once nothing may begin for what is held: it is about to be given back.
+        self.stopped = False
         #: The run whose turn has the loop right now.
         self.driving: int | None = None
 

@@ -21,6 +21,7 @@ class Watchdog:
     def __init__(self, means: Means, holdings: Holdings) -> None:
         self._means = means
         self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
         self._loop_thread = 0
         self._ticked = 0.0
         self._asked = False
@@ -32,10 +33,13 @@ class Watchdog:
     def start(self) -> None:
         self._loop_thread = threading.get_ident()
         self._ticked = self._means.monotonic()
-        threading.Thread(target=self._run, name="perdure-watchdog", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="perdure-watchdog", daemon=True)
+        self._thread.start()
 
     async def stop(self) -> None:
         self._stop.set()
+        if self._thread is not None:
+            await self._means.loop.run_in_executor(None, self._thread.join)
 
     def dead(self) -> bool:
         """True if the loop has not ticked for so long that its leases must go."""
