@@ -29,6 +29,7 @@ from perdure.model.errors import NotRegistered, UsageError
 from perdure.model.failure import Failure
 from perdure.model.ids import check_name, child_id, fan_id, next_link
 from perdure.model.policy import RetryPolicy
+from perdure.model.shown import shown
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -206,7 +207,7 @@ class Context(ContextMarker):
         and the others are cancelled.
         """
         if mode not in ("wait_all", "fail_fast"):
-            raise UsageError(f'mode must be "wait_all" or "fail_fast", not {mode!r}')
+            raise UsageError(f'mode must be "wait_all" or "fail_fast", not {shown(mode)}')
         options = StartOptions().using({"priority": priority}, "ctx.all")
         first = self._inside().reserve()
         futures: list[Any] = []
@@ -283,7 +284,7 @@ class Context(ContextMarker):
     def _find(self, workflow: Any, run_id: str) -> tuple[WorkflowDefinition[..., Any] | None, Failure | None]:
         """The definition to start, or why there is none."""
         if not isinstance(workflow, str | WorkflowDefinition):
-            raise UsageError(f"a child needs a workflow, not {workflow!r}; decorate the function with @workflow")
+            raise UsageError(f"a child needs a workflow, not {shown(workflow)}; decorate the function with @workflow")
         try:
             if isinstance(workflow, str):
                 return self._registry.workflow(workflow), None

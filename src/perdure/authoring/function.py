@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from perdure.model.errors import UsageError
 from perdure.model.ids import check_name
+from perdure.model.shown import shown
 
 _RECEIVERS = ("self", "cls")
 
@@ -55,7 +56,7 @@ def examine(target: object, *, kind: str, name: str | None) -> Function:
             f"stored; make it a plain function or a staticmethod"
         )
     if not callable(call) or isinstance(call, type):
-        raise UsageError(f"@{kind} needs a function, not {call!r}")
+        raise UsageError(f"@{kind} needs a function, not {shown(call)}")
     is_async = _is_async(call)
     _refuse_generators(call, kind)
     if not is_async and _is_async(inner):

@@ -10,6 +10,7 @@ from perdure.authoring.step_ref import StepRef, step_ref
 from perdure.authoring.workflow import BoundWorkflow, WorkflowDefinition
 from perdure.core.instance import Instance
 from perdure.model.errors import UsageError
+from perdure.model.shown import shown
 
 
 def invoke(
@@ -34,4 +35,4 @@ def _advice(step: object) -> str:
         return f"ctx.step was given {name}, which wraps a step; give it the step itself, or put @step on the outside"
     if callable(step):
         return f"ctx.step was given {name}, which is no step: decorate it with @step, or use ctx.local_step(name, fn)"
-    return f"ctx.step needs a step, a step_ref or a step's name, not {step!r}"
+    return f"ctx.step needs a step, a step_ref or a step's name, not {shown(step)}"

@@ -12,6 +12,7 @@ import msgspec
 from perdure.model.durations import instant, micros, positive_micros
 from perdure.model.errors import UsageError
 from perdure.model.ids import check_name, check_run_id
+from perdure.model.shown import shown
 from perdure.model.values import encode
 
 #: A priority beyond this, in either direction, is taken for this.
@@ -85,19 +86,19 @@ _INPUTS = (
 
 def _priority(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise UsageError(f"priority must be a whole number, not {value!r}")
+        raise UsageError(f"priority must be a whole number, not {shown(value)}")
     return max(-MAX_PRIORITY, min(value, MAX_PRIORITY))
 
 
 def _tags(value: object) -> tuple[str, ...]:
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
-        raise UsageError(f'tags must be a list of strings, like ["billing"], not {value!r}')
+        raise UsageError(f'tags must be a list of strings, like ["billing"], not {shown(value)}')
     return tuple(dict.fromkeys(check_name(tag, "a tag") for tag in cast("Iterable[object]", value)))
 
 
 def _attributes(value: object) -> bytes:
     if not isinstance(value, Mapping):
-        raise UsageError(f"attributes must be a mapping of names to JSON values, not {value!r}")
+        raise UsageError(f"attributes must be a mapping of names to JSON values, not {shown(value)}")
     attributes = dict(cast("Mapping[object, object]", value))
     for name in attributes:
         check_name(name, "an attribute's name")
@@ -107,7 +108,7 @@ def _attributes(value: object) -> bytes:
 def _delay(value: Any) -> int:
     delay = micros(value, "delay")
     if delay < 0:
-        raise UsageError(f"delay cannot be negative, but is {value!r}")
+        raise UsageError(f"delay cannot be negative, but is {shown(value)}")
     return delay
 
 

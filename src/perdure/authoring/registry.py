@@ -13,6 +13,8 @@ from perdure.authoring.step import StepDefinition
 from perdure.authoring.version import version_key
 from perdure.authoring.workflow import WorkflowDefinition
 from perdure.model.errors import NameTaken, NotRegistered, UsageError
+from perdure.model.ids import MAX_NAME
+from perdure.model.shown import shown
 from perdure.ports.store import Serves
 
 AnyStep = StepDefinition[..., Any]
@@ -45,7 +47,7 @@ class Registry:
             elif isinstance(definition, WorkflowDefinition):
                 _put(workflows.setdefault(definition.name, {}), definition.version, definition)
             else:
-                raise UsageError(f"{definition!r} is neither a workflow nor a step; decorate it first")
+                raise UsageError(f"{shown(definition)} is neither a workflow nor a step; decorate it first")
         if steps == self._steps and workflows == self._workflows:
             return False
         self._steps, self._workflows = steps, workflows
@@ -60,6 +62,10 @@ class Registry:
         """
         if isinstance(module, str):
             module = _import(module)
+        if not isinstance(module, ModuleType):
+            raise UsageError(
+                f"a module to include is named like 'orders.workflows', or is one; {shown(module)} is neither"
+            )
         found = list(in_module(module))
         if not found:
             raise UsageError(
@@ -161,7 +167,16 @@ def _enclosed(definition: Definition) -> list[int]:
     return [id(cell.cell_contents) for cell in getattr(definition.function.call, "__closure__", None) or ()]
 
 
+def listed(include: Iterable[Any]) -> tuple[Any, ...]:
+    """What an app is to include. Raises `UsageError` for what is no list."""
+    if isinstance(include, str | bytes) or not isinstance(include, Iterable):
+        raise UsageError(f'include must be a list of modules, like ["orders.workflows"], not {shown(include)}')
+    return tuple(include)
+
+
 def _import(name: str) -> ModuleType:
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise UsageError(f"{shown(name)} is no module's name; include one like 'orders.workflows'")
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -175,7 +190,7 @@ def _unknown(kind: str, name: str, known: Iterable[str]) -> str:
     import difflib
 
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1)
+    close = difflib.get_close_matches(name[:MAX_NAME], names, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     there = f"Registered are {', '.join(names)}" if names else f"No {kind} is registered"
-    return f"{kind} {name!r} is not registered here; {hint}{there}. Add its module to include=[...]"
+    return f"{kind} {shown(name)} is not registered here; {hint}{there}. Add its module to include=[...]"

@@ -10,6 +10,7 @@ import msgspec
 from perdure.model.durations import micros, positive_micros
 from perdure.model.errors import UsageError
 from perdure.model.policy import Backoff, RetryPolicy
+from perdure.model.shown import shown
 
 
 class RetryOptions(TypedDict, total=False):
@@ -54,4 +55,4 @@ def with_options(policy: RetryPolicy, options: RetryOptions, owner: str) -> Retr
 def _number(options: dict[str, Any], name: str, kind: Any) -> None:
     value = options.get(name, 0)
     if isinstance(value, bool) or not isinstance(value, kind):
-        raise UsageError(f"{name} must be a number, not {value!r}")
+        raise UsageError(f"{name} must be a number, not {shown(value)}")

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from perdure.model.errors import UsageError
 from perdure.model.ids import check_name
+from perdure.model.shown import shown
 
 _PARTS = re.compile(r"[0-9]+|[^0-9]+")
 
@@ -16,7 +17,7 @@ VersionKey: TypeAlias = tuple[tuple[tuple[int, int, str], ...], str]
 def check_version(version: object) -> str:
     """The version itself; raises `UsageError`."""
     if isinstance(version, int) and not isinstance(version, bool):
-        raise UsageError(f'a version is text: write version="{version}"')
+        raise UsageError(f'a version is text: write version="{shown(version)}"')
     return check_name(version, "a version")
 
 

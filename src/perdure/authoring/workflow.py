@@ -18,6 +18,7 @@ from perdure.authoring.signature import Signature
 from perdure.authoring.version import check_version
 from perdure.core.ambient import current
 from perdure.model.errors import ForbiddenInWorkflow, InvalidArguments, UsageError
+from perdure.model.shown import shown
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -284,7 +285,7 @@ def _define(
             f"@workflow needs an async function, but {function.location} is a plain one: write `async def`"
         )
     if validate is not None and not callable(validate):
-        raise UsageError(f"validate of {owner} must be a function, not {validate!r}")
+        raise UsageError(f"validate of {owner} must be a function, not {shown(validate)}")
     wants_context = takes_context(function.call, owner)
     return WorkflowDefinition(
         function.name,

@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from perdure.model.errors import UsageError
+from perdure.model.shown import shown
 
 log = logging.getLogger("perdure.engine")
 
@@ -81,5 +82,5 @@ def check_listener(listener: object) -> None:
     """Raise `UsageError` for what cannot be called as a listener: plain functions are, on the loop, and not awaited."""
     if not callable(listener) or inspect.iscoroutinefunction(listener):
         raise UsageError(
-            f"a subscriber must be a plain function, not {listener!r}; it may start a task if it has to await"
+            f"a subscriber must be a plain function, not {shown(listener)}; it may start a task if it has to await"
         )

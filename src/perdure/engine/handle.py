@@ -33,6 +33,7 @@ from perdure.model.history import Entry
 from perdure.model.ids import check_name
 from perdure.model.messages import MessageKind, Outgoing
 from perdure.model.run import SETTLED, TERMINAL, Run, RunKey, Status
+from perdure.model.shown import shown
 from perdure.model.steps import Step, fold
 
 R = TypeVar("R")
@@ -47,6 +48,8 @@ class RunHandle(Generic[R]):
     def __init__(
         self, engine: Engine, run_id: str, workflow: WorkflowDefinition[..., R] | None, key: RunKey | None = None
     ) -> None:
+        if workflow is not None and not isinstance(workflow, WorkflowDefinition):
+            raise UsageError(f"a handle takes the workflow that its run is of, not {shown(workflow)}")
         #: The run's id.
         self.id = run_id
         self._opened = engine
@@ -132,7 +135,7 @@ class RunHandle(Generic[R]):
 
     async def cancel(self, reason: str = "cancelled") -> Status:
         """Stop the run and everything below it, for good: its body never runs again. Returns how it stands then."""
-        error = encode_failure(cancelled_failure(reason))
+        error = encode_failure(cancelled_failure(_reason(reason)))
         answer = await self._engine.committer.ask(Cancel(self.id, error, self._incarnation()))
         if isinstance(answer, Changed):
             self._engine.executor.cancelled(answer.runs)
@@ -261,6 +264,18 @@ class RunHandle(Generic[R]):
         raise RunNotFound(f"there is no run {self.id!r}")
 
 
+#: Characters of the reason of a cancel.
+_LONGEST_REASON = 10_000
+
+
+def _reason(reason: object) -> str:
+    if not isinstance(reason, str) or len(reason) > _LONGEST_REASON:
+        raise UsageError(
+            f"the reason of a cancel must be a text of at most {_LONGEST_REASON} characters, not {shown(reason)}"
+        )
+    return reason.encode(errors="backslashreplace").decode()
+
+
 def _limit(timeout: float | timedelta | None) -> asyncio.Timeout:
     return asyncio.timeout(None if timeout is None else micros(timeout, "timeout") / 1_000_000)
 
@@ -279,10 +294,11 @@ def outgoing_signal(
 
     It always has an id: one whose answer was lost is sent again, and must not arrive twice.
     """
-    if token is None:
-        check_name(name, "a signal's name")
-    else:
+    if token is not None:
         check_name(token, "a token")
+    if token is None or name != "":
+        check_name(name, "a signal's name")
+    check_name(namespace, "a namespace")
     if dedup is None:
         dedup = secrets.token_hex(8)
     else:

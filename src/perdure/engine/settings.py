@@ -11,6 +11,7 @@ from msgspec import Struct
 from perdure.model.durations import positive_micros
 from perdure.model.errors import UsageError
 from perdure.model.ids import check_name
+from perdure.model.shown import shown
 
 _SECOND: Final = 1_000_000
 
@@ -85,7 +86,7 @@ def _count(name: str, value: object) -> int:
 
 def _whole(name: str, value: object, least: int = 0) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise UsageError(f"{name} must be a whole number of at least {least}, not {value!r}")
+        raise UsageError(f"{name} must be a whole number of at least {least}, not {shown(value)}")
     return value
 
 
@@ -95,7 +96,7 @@ def _duration(name: str, value: Any) -> int:
 
 def _choice(name: str, value: object) -> str:
     if value not in ("block", "fail"):
-        raise UsageError(f'{name} must be "block" or "fail", not {value!r}')
+        raise UsageError(f'{name} must be "block" or "fail", not {shown(value)}')
     return str(value)
 
 

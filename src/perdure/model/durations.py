@@ -7,6 +7,7 @@ import re
 from datetime import UTC, datetime, timedelta
 
 from perdure.model.errors import UsageError
+from perdure.model.shown import shown
 
 MICROSECOND = 1
 SECOND = 1_000_000
@@ -23,13 +24,13 @@ def micros(value: float | timedelta, what: str = "a duration") -> int:
         # Exact, where total_seconds() would round.
         result = (value.days * 86400 + value.seconds) * SECOND + value.microseconds
     elif isinstance(value, bool) or not isinstance(value, int | float):
-        raise UsageError(f"{what} must be seconds or a timedelta, not {value!r}")
+        raise UsageError(f"{what} must be seconds or a timedelta, not {shown(value)}")
     elif isinstance(value, float) and not math.isfinite(value):
-        raise UsageError(f"{what} must be finite, not {value!r}")
+        raise UsageError(f"{what} must be finite, not {shown(value)}")
     else:
         result = round(value * SECOND)
     if abs(result) > _LONGEST:
-        raise UsageError(f"{what} of {value!r} is longer than any store can hold")
+        raise UsageError(f"{what} of {shown(value)} is longer than any store can hold")
     return result
 
 
@@ -37,7 +38,7 @@ def positive_micros(value: float | timedelta, what: str) -> int:
     """As `micros`, and above zero."""
     result = micros(value, what)
     if result <= 0:
-        raise UsageError(f"{what} must be positive, not {value!r}")
+        raise UsageError(f"{what} must be positive, not {shown(value)}")
     return result
 
 
@@ -64,4 +65,8 @@ def instant(when: datetime | float, what: str = "a time") -> int:
             )
         delta = when - datetime(1970, 1, 1, tzinfo=UTC)
         return micros(delta, what)
+    if isinstance(when, timedelta):
+        raise UsageError(
+            f"{what} must be an aware datetime or seconds since the epoch, not a timedelta, which is a delay"
+        )
     return micros(when, what)

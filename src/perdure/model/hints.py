@@ -40,6 +40,7 @@ from perdure.model.shape import (
     is_literal,
     refuse,
 )
+from perdure.model.shown import shown
 from perdure.model.storable import Misfit, is_a, is_pydantic
 from perdure.model.unions import check_apart, restore_union
 
@@ -119,7 +120,7 @@ class _Compiler:
         elif origin in _WRAPPERS or isinstance(hint, typing.NewType | typing.TypeVar) or hasattr(hint, "__value__"):
             self._alias(self._behind(hint, origin, args), into)
         elif isinstance(hint, str | typing.ForwardRef):
-            refuse(f"the name {hint!r} stands for no class yet: define it at the top level of its module")
+            refuse(f"the name {shown(hint)} stands for no class yet: define it at the top level of its module")
         else:
             self._class(hint if origin is None else origin, args, into)
         return into

@@ -11,6 +11,7 @@ from perdure.model.errors import InvalidId
 MAX_RUN_ID = 512
 MAX_NAME = 255
 
+_DERIVED = re.compile(r"(?:\.child\.\d+|\.all\.\d+\.\d+|~\d+)+\Z")
 _LINK = re.compile(r"^(.*)~(\d+)$", re.DOTALL)
 
 
@@ -30,6 +31,17 @@ def _check(text: object, what: str, limit: int) -> str:
 def check_run_id(text: object) -> str:
     """The id itself; raises `InvalidId`."""
     return _check(text, "a run id", MAX_RUN_ID)
+
+
+def check_known_id(text: object) -> str:
+    """The id of a run that may exist: those of children and links go on from their parent's, and so are longer.
+
+    Raises `InvalidId`.
+    """
+    if isinstance(text, str) and len(text) > MAX_RUN_ID:
+        check_run_id(_DERIVED.sub("", text))
+        return text
+    return check_run_id(text)
 
 
 def check_name(text: object, what: str = "a name") -> str:

@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from perdure.model.errors import UsageError
+from perdure.model.shown import shown
 
 Backoff = Literal["fixed", "exp"]
 
@@ -33,15 +34,17 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.max_attempts < 1:
-            raise UsageError(f"max_attempts must be at least 1 (the first attempt counts), not {self.max_attempts}")
+            raise UsageError(
+                f"max_attempts must be at least 1 (the first attempt counts), not {shown(self.max_attempts)}"
+            )
         if self.backoff not in ("fixed", "exp"):
-            raise UsageError(f'backoff must be "fixed" or "exp", not {self.backoff!r}')
+            raise UsageError(f'backoff must be "fixed" or "exp", not {shown(self.backoff)}')
         if self.base < 0 or self.cap < 0:
             raise UsageError("a retry delay cannot be negative")
         if not 0.0 <= self.jitter <= 1.0:
-            raise UsageError(f"jitter must be between 0 and 1, not {self.jitter}")
+            raise UsageError(f"jitter must be between 0 and 1, not {shown(self.jitter)}")
         if not 0.0 < self.factor <= 1000.0:
-            raise UsageError(f"factor must be above 0 and at most 1000, not {self.factor}")
+            raise UsageError(f"factor must be above 0 and at most 1000, not {shown(self.factor)}")
         if self.timeout is not None and self.timeout <= 0:
             raise UsageError("a step's timeout must be positive")
 

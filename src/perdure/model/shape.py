@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any, NoReturn, TypeAlias
 from uuid import UUID
 
+from perdure.model.shown import shown
 from perdure.model.storable import Misfit, is_a
 
 Restore: TypeAlias = Callable[[Any], Any]
@@ -72,6 +73,13 @@ def _unfinished(value: Any) -> Any:
     raise AssertionError("a hint was used before it was compiled")
 
 
+def _text(hint: object) -> str:
+    try:
+        return str(hint)[:200]
+    except Exception:
+        return shown(hint)
+
+
 def hint_name(hint: Any) -> str:
     """A hint as people write it, without modules."""
     if hint is type(None):
@@ -80,7 +88,7 @@ def hint_name(hint: Any) -> str:
         return "..."
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is None:
-        name: str = getattr(hint, "__qualname__", None) or getattr(hint, "__name__", None) or str(hint)
+        name: str = getattr(hint, "__qualname__", None) or getattr(hint, "__name__", None) or _text(hint)
         return name.rpartition("<locals>.")[2].removeprefix("typing.")
     if origin is typing.Union or origin is types.UnionType:
         return " | ".join(map(hint_name, args))

@@ -128,6 +128,8 @@ class _Plan:
         except Misfit as misfit:
             place = f" at {misfit.where()}" if misfit.path else ""
             raise InvalidValue(f"the type hint {self.name} cannot be used{place}: {misfit.reason}") from misfit
+        except TypeError as error:  # not hashable, as no type is
+            raise InvalidValue(f"{self.name} is no type hint") from error
         self.decode: Callable[[bytes], Any]
         try:
             self.decode = msgspec.json.Decoder(hint, dec_hook=hook).decode

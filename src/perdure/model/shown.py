@@ -1,0 +1,16 @@
+"""Any value in the text of an error: short, on one line, and never itself an error."""
+
+from __future__ import annotations
+
+import reprlib
+
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = 80
+
+
+def shown(value: object) -> str:
+    """As `repr`, but no longer than a line."""
+    try:
+        return _REPR.repr(value)
+    except Exception:  # an integer of thousands of digits, or a `__repr__` that fails
+        return f"<{type(value).__name__}>"
