@@ -252,3 +252,20 @@ async def test_a_blocked_run_is_logged_with_its_reason(world: World, caplog: pyt
     texts = [record.getMessage() for record in caplog.records]
     assert sum("'r' (stuck@1) is blocked" in text for text in texts) == 1
     assert sum("waiting on until it can go on" in text for text in texts) == 1
+
+
+async def test_a_step_error_is_traced_from_the_users_code_on(world: World) -> None:
+    @step
+    async def fails() -> None:
+        raise RuntimeError("boom")
+
+    @workflow
+    async def body(ctx: Context) -> None:
+        await fails()
+
+    async with world.app(body) as app:
+        with pytest.raises(RunFailed) as caught:
+            await (await app.start(body)).result()
+    [note] = caught.value.__cause__.__notes__  # type: ignore[union-attr]
+    assert __file__ in note.split("File ")[1]  # the first frame
+    assert "perdure/engine" not in note

@@ -162,8 +162,9 @@ class Executor:
             log.exception("perdure: a turn of %s failed; this is a fault in Perdure", held.instance.describe())
             self.block(held, PerdureError(f"a turn of {held.instance.describe()} failed inside Perdure: {error!r}"))
             return
-        except BaseException:
-            self._let_go(held)  # the interpreter is being stopped in the middle of a turn: the instance is lost
+        except BaseException as error:
+            log.critical("perdure: %s raised %r, which stops this process", held.instance.describe(), error)
+            self._let_go(held)  # in the middle of a turn: the instance is lost, the run will be recovered
             raise
         finally:
             self.holdings.driving = None

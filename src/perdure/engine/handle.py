@@ -203,14 +203,12 @@ class RunHandle(Generic[R]):
 
     async def _end(self) -> tuple[RunKey, Ending]:
         key = await self._identify()
-        warned = False
+        told: set[str] = set()
         while True:
-            ending = await self._ending(key, warned)
-            if ending is None:
-                warned = True
-            elif ending.continued_to is None:
+            ending = await self._ending(key, told)
+            if ending is not None and ending.continued_to is None:
                 return key, ending
-            else:
+            if ending is not None and ending.continued_to is not None:
                 key = (await self._next_link(key.id, ending.continued_to)).key
 
     async def _next_link(self, link: str, following: str) -> Run:
@@ -219,8 +217,8 @@ class RunHandle(Generic[R]):
             raise RunNotFound(f"run {link!r} continued as {following!r}, which was deleted")
         return run
 
-    async def _ending(self, key: RunKey, warned: bool) -> Ending | None:
-        """The end of this link; None after a change that was not its end."""
+    async def _ending(self, key: RunKey, told: set[str]) -> Ending | None:
+        """The end of this link; None after a change that was not its end. `told`: why it is blocked, as far as logged."""
         executor = self._engine.executor
         known = executor.tell.endings.recent(key.incarnation)
         if known is not None:
@@ -235,8 +233,9 @@ class RunHandle(Generic[R]):
         try:
             if run.status in TERMINAL:
                 return Ending(run.status, run.output, run.error, run.continued_to)
-            if run.status is Status.BLOCKED and not warned:
-                reason = decode_failure(run.error or b"").message
+            reason = decode_failure(run.error or b"").message if run.status is Status.BLOCKED else None
+            if reason is not None and reason not in told:
+                told.add(reason)
                 log.warning("perdure: run %r is blocked, waiting on until it can go on: %s", key.id, reason)
             return await change
         finally:

@@ -92,10 +92,11 @@ class Loading:
             held = holdings.get(run.incarnation)
             if held is not None and held.commit is None:
                 self._executor.block(held, PerdureError(f"run {run.id!r} cannot go on from what is stored: {error!r}"))
-        except BaseException:
+        except BaseException as error:
+            log.critical("perdure: run %r raised %r, which stops this process", claimed.run.id, error)
             held = holdings.get(claimed.run.incarnation)
             if held is not None:
-                holdings.drop(held)  # the interpreter is being stopped in the middle of a turn: the instance is lost
+                holdings.drop(held)  # in the middle of a turn: the instance is lost, the run will be recovered
             raise
         finally:
             holdings.driving = None

@@ -24,8 +24,8 @@ def dead_failure(recoveries: int) -> Failure:
     """The error of a run that was recovered too often."""
     return Failure(
         type="perdure.model.errors:RunDead",
-        message=f"recovered {recoveries} times without progress; its process was lost each time. Look for a step that "
-        "crashes its process, then requeue the run",
+        message=f"recovered {recoveries} times without progress; its process was lost each time. Look in its log for a "
+        "step or body that crashes it or calls sys.exit, then requeue the run",
         code="max_recovery_attempts",
         retryable=False,
     )

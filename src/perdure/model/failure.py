@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -310,7 +311,7 @@ def _retryable(error: BaseException, group: tuple[Failure, ...]) -> bool | None:
 
 def _traceback(error: BaseException) -> str:
     """Where it was raised, innermost frame last, and before that where it was raised before it was stored."""
-    frames = _quietly(lambda: traceback.format_tb(error.__traceback__, limit=-MAX_FRAMES)) or []
+    frames = _quietly(lambda: traceback.format_tb(_from_user_code(error.__traceback__), limit=-MAX_FRAMES)) or []
     before = next((note.removeprefix(_NOTE) for note in _all_notes(error) if note.startswith(_NOTE)), "")
     return "".join(frames) + (_NOTE if frames and before else "") + before
 
@@ -333,3 +334,11 @@ def _quietly(action: Callable[[], T]) -> T | None:
         raise
     except BaseException:
         return None
+
+
+def _from_user_code(trace: TracebackType | None) -> TracebackType | None:
+    """Without the frames of ours that it begins with: how a step came to be called is of no interest to its author."""
+    start = trace
+    while start is not None and str(start.tb_frame.f_globals.get("__name__", "")).startswith("perdure."):
+        start = start.tb_next
+    return trace if start is None else start
