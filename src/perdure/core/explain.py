@@ -54,6 +54,16 @@ def raised_cancelled(run: str) -> Failure:
     return capture(PerdureError(f"the body of {run} raised CancelledError, though nobody cancelled the run"))
 
 
+def swallowed_continue(run: str) -> Failure:
+    """Of a body that caught what `continue_as_new` ends it with."""
+    return capture(
+        UsageError(
+            f"{run} called continue_as_new, which ends the body by an exception that is no Exception, and caught that; "
+            "let it pass"
+        )
+    )
+
+
 def explained(error: BaseException) -> BaseException:
     """The error, with a note where Python's own words do not say what to do in a workflow."""
     if isinstance(error, RuntimeError) and "attached to a different loop" in str(error):

@@ -15,22 +15,22 @@ import contextvars
 from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any, NoReturn
 
-from perdure.core.explain import child_failure, explained, raisable, raised_cancelled, signal_timeout, unfit
+from perdure.core.ending import ContinueAsNew, ending
+from perdure.core.explain import child_failure, raisable, signal_timeout, unfit
 from perdure.core.inbox import Key, message_key
 from perdure.core.issuing import NO_SEQ, Issuing
 from perdure.core.loop import Spin, Task, TimerHandle
 from perdure.core.operation import Operation
 from perdure.core.replay import Recorded, note_attempt, revive
-from perdure.core.turn import Arrival, Blocked, Body, Cancelled, Completed, Continued, Failed, StepDone, Turn
+from perdure.core.turn import Arrival, Blocked, Body, StepDone, Turn
 from perdure.model.errors import DeadlockError, ForbiddenInWorkflow
 from perdure.model.failure import capture, decode_failure, encode_failure, restore
 from perdure.model.history import Entry, Event, Op
 from perdure.model.messages import Message, MessageKind
 from perdure.model.run import NewRun
 
-
-class ContinueAsNew(BaseException):
-    """Unwinds the body: its run goes on as another link."""
+#: So often what is left of an ended body may leave something behind itself.
+_GENERATIONS = 100
 
 
 class Instance(Issuing):
@@ -43,7 +43,8 @@ class Instance(Issuing):
         self._body = body
         self._main: Task[Any] | None = None
         self._cancelled = False
-        self._finishing = False
+        #: The tasks of an ended body that were cancelled last.
+        self._left: Sequence[Task[Any]] = ()
         self._successor: NewRun | None = None
         #: What the body awaited when it was cancelled, until it has heard of it.
         self._told: Any = None
@@ -121,6 +122,7 @@ class Instance(Issuing):
         self.loop.close()
         self._open.clear()
         self._main = None
+        self._left = ()
         self.context = None
 
     def continue_as_new(self, successor: NewRun) -> NoReturn:
@@ -156,15 +158,25 @@ class Instance(Issuing):
                 # cancel of their own for this one.
                 self._told = None
                 self._main.uncancel()
-            if self._main is not None and self._main.done() and not self._finishing and self._fault is None:
-                self._finishing = True
-                for task in self.loop.live_tasks():
-                    task.cancel()
-                self.loop.drain(self._stopped)
+            if self._main is not None and self._main.done():
+                self._cancel_left()
         except Spin:
             self._fault = DeadlockError(
                 f"{self.describe()} ran on without ever waiting; a loop in its body does not end or only awaits sleep(0)"
             )
+
+    def _cancel_left(self) -> None:
+        """Cancel once what an ended body left behind; when that has ended, what it left behind in turn, and so on."""
+        for _ in range(_GENERATIONS):
+            if self._fault is not None or not all(task.done() for task in self._left):
+                return
+            self._left = self.loop.live_tasks()
+            if not self._left:
+                return
+            for task in self._left:
+                task.cancel()
+            self.loop.drain(self._stopped)
+        raise Spin
 
     def _stopped(self) -> bool:
         return self._fault is not None
@@ -356,23 +368,13 @@ class Instance(Issuing):
     def _end(self, turn: Turn, main: Task[Any]) -> None:
         for seq in list(self.pending):
             self.abandon(seq)
-        if self._cancelled and self._successor is None:
-            # Honoured because it was recorded before the end, also where the body returned or raised after it.
-            turn.outcome = Cancelled()
-        elif self._successor is not None:
-            turn.outcome = Continued(self._successor)
-        elif main.cancelled():
-            turn.outcome = Failed(raised_cancelled(self.describe()))
-        elif (error := main.exception()) is not None:
-            turn.outcome = Failed(capture(explained(error)))
-        else:
-            turn.outcome = self._completed(main.result())
-
-    def _completed(self, result: Any) -> Completed | Failed:
-        try:
-            return Completed(self._body.encode_result(result))
-        except Exception as error:
-            return Failed(capture(error))
+        turn.outcome = ending(
+            main,
+            self._successor,
+            cancelled=self._cancelled,
+            run=self.describe(),
+            encode=self._body.encode_result,
+        )
 
 
 async def _run(body: Body, instance: Instance) -> Any:

@@ -415,6 +415,66 @@ def test_a_body_that_raises_cancelled_error_itself_has_failed() -> None:
     assert "raised CancelledError, though nobody cancelled the run" in str(driven.error())
 
 
+def test_what_a_task_leaves_behind_that_the_ended_body_left_is_cancelled_too() -> None:
+    told: list[str] = []
+
+    async def left(run: Instance, depth: int) -> None:
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            told.append(f"left {depth}")
+            if depth < 3:
+                asyncio.create_task(left(run, depth + 1))  # noqa: RUF006
+
+    async def body(run: Instance) -> str:
+        asyncio.create_task(left(run, 1))  # noqa: RUF006
+        await step(run, "a")
+        return "ended"
+
+    driven = Driven(body)
+    told.clear()
+    driven.result(0)
+    assert driven.output() == "ended"
+    assert told[:3] == ["left 1", "left 2", "left 3"]
+
+
+def test_what_a_left_task_needs_to_clean_up_is_not_cancelled() -> None:
+    async def left(run: Instance) -> None:
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            await asyncio.create_task(_result(step(run, "clean up")))
+            await step(run, "report")
+
+    async def body(run: Instance) -> str:
+        asyncio.create_task(left(run))  # noqa: RUF006
+        await step(run, "a")
+        return "ended"
+
+    driven = Driven(body)
+    driven.result(0)
+    assert driven.turn.outcome is None
+    driven.result(2)
+    driven.result(3)
+    assert driven.output() == "ended"
+
+
+def test_an_ended_body_whose_tasks_never_stop_making_others_is_blocked() -> None:
+    async def again() -> None:
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            asyncio.create_task(again())  # noqa: RUF006
+
+    async def body(run: Instance) -> None:
+        asyncio.create_task(again())  # noqa: RUF006
+        await step(run, "a")
+
+    driven = Driven(body)
+    driven.result(0)
+    assert "ran on without ever waiting" in str(driven.fault())
+
+
 def test_a_cancel_while_the_next_link_is_prepared() -> None:
     """A body that goes on as another link after its cancel does so: the cancel was delivered to this link."""
 

@@ -12,7 +12,7 @@ from perdure.core.turn import Cancelled, Continued
 from perdure.model import values
 from perdure.model.commit import Join
 from perdure.model.endings import cancelled_failure
-from perdure.model.errors import ChildFailed, FatalError, ForbiddenInWorkflow, NotRegistered
+from perdure.model.errors import ChildFailed, FatalError, ForbiddenInWorkflow, NotRegistered, UsageError
 from perdure.model.failure import Failure, capture, encode_failure
 from perdure.model.messages import Message, MessageKind
 from tests.unit.core.driving import Driven, child, join, new_run, step
@@ -243,6 +243,43 @@ def test_going_on_is_not_swallowed_and_gives_up_what_is_open() -> None:
     assert isinstance(driven.turn.outcome, Continued)
     assert driven.commit is not None
     assert (driven.commit.values, driven.commit.children) == ((), ())
+
+
+def test_an_error_raised_on_the_way_out_is_not_lost_by_going_on() -> None:
+    async def in_a_finally(run: Instance) -> None:
+        try:
+            run.continue_as_new(new_run("run1~1"))
+        finally:
+            raise KeyError("cleaning up failed")
+
+    async def in_a_group(run: Instance) -> None:
+        async def cleans_up() -> None:
+            try:
+                await asyncio.sleep(60)
+            finally:
+                raise KeyError("cleaning up failed")
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(cleans_up())
+            await asyncio.sleep(0)
+            run.continue_as_new(new_run("run1~1"))
+
+    assert isinstance(Driven(in_a_finally).error(), KeyError)
+    group = Driven(in_a_group).error()
+    assert isinstance(group, ExceptionGroup)
+    assert [type(error) for error in group.exceptions] == [KeyError]
+
+
+def test_a_body_that_catches_its_going_on_has_failed() -> None:
+    async def body(run: Instance) -> str:
+        try:
+            run.continue_as_new(new_run("run1~1"))
+        except BaseException:
+            return "went on"
+
+    error = Driven(body).error()
+    assert isinstance(error, UsageError)
+    assert "called continue_as_new" in str(error)
 
 
 def test_only_the_workflow_function_itself_can_go_on() -> None:
