@@ -153,3 +153,12 @@ async def test_another_event_loop_is_told_so_before_anything_is_done(world: Worl
         await app.settle()
         assert await KEPT[0].info() == before
         assert [run.id for run in await app.runs()] == ["r1"]
+
+
+async def test_a_client_that_is_left_leaves_the_store_that_it_shares_open(world: World) -> None:
+    async with world.app(waits, store=world.store()) as app:
+        async with app.client() as client:
+            await client.start(waits, id="r1")
+        await app.get_run("r1").signal("go", 1)
+        assert await app.get_run("r1").result() == 1
+        assert await (await app.start(waits, id="r2")).wait() is Status.SUSPENDED

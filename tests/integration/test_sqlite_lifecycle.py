@@ -128,6 +128,11 @@ async def test_closing_twice_and_opening_twice(tmp_path: Path) -> None:
     await store.open()
     assert len(our_threads()) == 2
     await store.close()
+    assert await store.get("r") is None  # it is open for the other one
+    await store.close()
+    assert our_threads() == []
+    await store.close()
+    await store.open()
     await store.close()
     assert our_threads() == []
 

@@ -156,7 +156,10 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None:
-        """Finish what was accepted, then let go of everything. Idempotent."""
+        """Finish what was accepted, then let go of everything. Idempotent.
+
+        A store that was opened several times, by apps that share it, is closed by the last of as many closes.
+        """
         ...
 
     def now(self) -> int:

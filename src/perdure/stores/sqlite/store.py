@@ -45,10 +45,13 @@ class SqliteStore:
         self._reader: ConnectionThread | None = None
         self._watch = Watch(self._place.path, self._ask_version)
         self._pid = 0
+        #: Whoever opened it and did not close it yet: several apps may be given one store.
+        self._openings = 0
 
     async def open(self, *, migrate: bool = True) -> None:
         if self._writer is not None:
             self._check()
+            self._openings += 1
             return
         writer = ConnectionThread("perdure-sqlite-writer", Writer(self._place, self._clock, migrate=migrate))
         reader = ConnectionThread("perdure-sqlite-reader", Reader(self._place.path))
@@ -59,10 +62,14 @@ class SqliteStore:
             await writer.stop()
             raise
         self._writer, self._reader, self._pid = writer, reader, os.getpid()
+        self._openings = 1
 
     async def close(self) -> None:
         writer, reader = self._writer, self._reader
         if writer is None or reader is None or os.getpid() != self._pid:
+            return
+        self._openings -= 1
+        if self._openings:
             return
         self._writer = self._reader = None
         self._watch.close()
