@@ -140,3 +140,42 @@ async def test_a_blocked_run_is_tried_again_by_hand(world: World) -> None:
         mend()
         await run.requeue()
         assert await run.result() == 7
+
+
+async def test_a_requeued_parent_hears_that_its_child_was_cancelled(world: World) -> None:
+    @workflow
+    async def waits(ctx: Context) -> None:
+        await ctx.wait_for_signal("never")
+
+    @workflow
+    async def both(ctx: Context) -> None:
+        await asyncio.gather(ctx.child(waits), fragile(1))
+
+    async with world.app(both, waits, fragile) as app:
+        run = await app.start(both, id="p")
+        with pytest.raises(RunFailed, match="broken"):
+            await run.result()
+        assert await app.get_run("p.child.0").status() is Status.CANCELLED
+        mend()
+        await run.requeue()
+        with pytest.raises(RunFailed, match=r"p\.child\.0"):
+            await run.result()  # it does not wait for ever for what cannot come
+
+
+async def test_a_child_that_could_not_start_is_born_after_a_requeue(world: World) -> None:
+    @workflow(name="late")
+    async def late(ctx: Context) -> int:
+        return 7
+
+    @workflow(name="by_name")
+    async def by_name(ctx: Context) -> int:
+        return int(await ctx.child("late"))
+
+    async with world.app(by_name) as app:
+        run = await app.start(by_name)
+        with pytest.raises(RunFailed, match="failed to start"):
+            await run.result()
+    async with world.app(by_name, late) as app:
+        run = app.get_run(run.id, by_name)
+        await run.requeue()
+        assert await run.result() == 7

@@ -171,7 +171,7 @@ def _effects(turn: Turn) -> dict[str, Any]:
         "waits": tuple(_token_waits((*issued, *reopened), closed)),
         # A reopened wait may stand in the store already: this replaces it.
         "unwaits": tuple(seq for seq in _token_seqs((*turn.abandoned, *turn.resolved, *reopened)) if seq not in new),
-        "children": tuple(_new_children(issued, closed)),
+        "children": tuple(_new_children(issued, reopened, closed)),
         "joins": tuple(_joins(issued, reopened, closed)),
         "cancels": tuple(o.name for o in turn.abandoned if o.op is Op.CHILD and o.seq not in new and o.key is not None),
         "values": tuple((o.name, o.payload) for o in issued if o.op is Op.VALUE),
@@ -193,12 +193,17 @@ def _joins(issued: Iterable[Operation], reopened: Iterable[Operation], closed: s
         if operation.op is Op.JOIN and operation.key is not None and operation.seq not in closed:
             yield Join(operation.seq, operation.name)
     for operation in reopened:
-        if operation.op in (Op.CHILD, Op.JOIN) and operation.seq not in closed:
+        joins = operation.op is Op.JOIN or (operation.op is Op.CHILD and operation.child is None)
+        if joins and operation.seq not in closed:
             yield Join(operation.seq, operation.name, again=True)
 
 
-def _new_children(issued: Iterable[Operation], closed: set[int]) -> Iterable[NewChild]:
+def _new_children(issued: Iterable[Operation], reopened: Iterable[Operation], closed: set[int]) -> Iterable[NewChild]:
     # A child whose await was cancelled in the very turn that asked for it need not be born.
     for operation in issued:
         if operation.op in _CHILDREN and operation.child is not None and operation.seq not in closed:
             yield NewChild(operation.seq, operation.child)
+    # One that could not start before may do so now; one that exists is joined.
+    for operation in reopened:
+        if operation.op is Op.CHILD and operation.child is not None and operation.seq not in closed:
+            yield NewChild(operation.seq, operation.child, again=True)

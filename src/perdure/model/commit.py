@@ -31,6 +31,8 @@ class NewChild(Struct, frozen=True, gc=False):
 
     seq: int
     run: NewRun
+    #: As `Join.again`, if it is joined.
+    again: bool = False
 
 
 class Join(Struct, frozen=True, gc=False):
@@ -38,7 +40,7 @@ class Join(Struct, frozen=True, gc=False):
 
     seq: int
     child_id: str
-    #: After a requeue of the parent: an end without success is not told again, it may be requeued too.
+    #: After a requeue of the parent: a failed or dead child is waited for, since it may be requeued too.
     again: bool = False
 
 

@@ -278,10 +278,13 @@ def test_reopened_waits_are_registered_anew_and_children_joined_again() -> None:
     instance, _ = driven.replay(history=history)
     turn = instance.advance((), driven.now)
     commit = settle(STANDING, instance, turn)
+    reopened = instance.pending[0].child
+    assert reopened is not None
+    assert reopened.id == "c"
     assert effects(commit) == {
         "waits": (TokenWait(1, "t"),),
         "unwaits": (1,),  # should it be there already
-        "joins": (Join(0, "c", again=True),),
+        "children": (NewChild(0, reopened, again=True),),  # joined, or born if it could not start before
     }
 
 

@@ -28,7 +28,7 @@ from perdure.model.endings import cancelled_failure, start_failure
 from perdure.model.failure import encode_failure
 from perdure.model.history import Entry, Event
 from perdure.model.messages import Message, MessageKind
-from perdure.model.run import TERMINAL, NewRun, Parent, Run, Status
+from perdure.model.run import REQUEUABLE, TERMINAL, NewRun, Parent, Run, Status
 from perdure.stores.memory import inboxes, rules
 from perdure.stores.memory.tables import Actor, Tables
 
@@ -151,7 +151,7 @@ def _start_child(tables: Tables, parent: int, child: NewChild, now: int) -> None
         link = Parent(tables.actors[parent].run.id, parent, child.seq)
         tables.add_actor(Actor(rules.new_run(child.run, tables.next_number(), now, link)))
     elif not _is_child(existing, parent) or child.run.awaited_as is not None:
-        _join(tables, parent, Join(child.seq, child.run.id), now)
+        _join(tables, parent, Join(child.seq, child.run.id, child.again), now)
 
 
 def _join(tables: Tables, parent: int, join: Join, now: int) -> None:
@@ -166,7 +166,7 @@ def _join(tables: Tables, parent: int, join: Join, now: int) -> None:
         tables.put_run(replace(last, awaited_as=join.child_id, updated_at=now))
         return
     failed = last.status is not Status.COMPLETED
-    if failed and join.again:
+    if last.status in REQUEUABLE and join.again:
         return
     payload = last.error if failed else last.output
     inboxes.deliver_notice(tables, parent, _child_message(join.child_id, payload, failed=failed, now=now), now)

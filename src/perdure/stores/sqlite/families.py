@@ -9,7 +9,7 @@ from typing import Final
 from perdure.model.commit import Join, NewChild
 from perdure.model.endings import start_failure
 from perdure.model.failure import encode_failure
-from perdure.model.run import Parent, Run, RunKey, Status
+from perdure.model.run import REQUEUABLE, Parent, Run, RunKey, Status
 from perdure.stores.sqlite import inboxes
 from perdure.stores.sqlite.inboxes import Notice
 from perdure.stores.sqlite.newruns import insert_run
@@ -18,6 +18,7 @@ from perdure.stores.sqlite.sized import execute_sized, parts
 from perdure.stores.sqlite.transaction import Transaction
 
 _COMPLETED: Final = STATUS_CODES[Status.COMPLETED]
+_REQUEUABLE: Final = frozenset(STATUS_CODES[status] for status in REQUEUABLE)
 _CANCELLED: Final = STATUS_CODES[Status.CANCELLED]
 
 _CANCEL: Final = f"""
@@ -48,7 +49,7 @@ def start_child(tx: Transaction, parent: RunKey, child: NewChild) -> None:
     if existing is None:
         insert_run(tx, child.run, Parent(parent.id, parent.incarnation, child.seq))
     elif existing[0] != parent.incarnation or child.run.awaited_as is not None:
-        join(tx, parent, Join(child.seq, child.run.id))
+        join(tx, parent, Join(child.seq, child.run.id, child.again))
 
 
 def join(tx: Transaction, parent: RunKey, asked: Join) -> None:
@@ -69,7 +70,7 @@ def join(tx: Transaction, parent: RunKey, asked: Join) -> None:
         )
         return
     failed = status != _COMPLETED
-    if failed and asked.again:
+    if asked.again and status in _REQUEUABLE:
         return
     inboxes.tell(tx, [Notice(parent.incarnation, asked.child_id, error if failed else output, failed)])
 
