@@ -353,6 +353,37 @@ async def test_sig_11_a_message_that_came_in_time_beats_a_deadline_that_passed_w
         assert await app.get_run("r1").result() == "in time"
 
 
+@by_both
+async def test_sig_11_a_wait_of_no_time_takes_only_what_is_there(world: World, how: str) -> None:
+    @workflow
+    async def looks(ctx: Context) -> list[Any]:
+        found: list[Any] = []
+        try:
+            while True:
+                found.append(await ctx.wait_for_signal("go", token=TOKEN if how == "token" else None, timeout=0))
+        except SignalTimeout:
+            return found
+
+    async with world.client(looks) as client:
+        run = await client.start(looks, id="r1")
+        for payload in (1, 2):
+            await send(client, how, payload)
+        async with world.app(looks) as app:
+            await app.settle()
+            assert await run.status() is Status.COMPLETED
+            assert await run.result() == [1, 2]
+
+
+async def test_sig_11_a_wait_cannot_take_less_than_no_time(world: World) -> None:
+    @workflow
+    async def looks(ctx: Context) -> None:
+        await ctx.wait_for_signal("go", timeout=-1)
+
+    async with world.app(looks) as app:
+        with pytest.raises(RunFailed, match="timeout cannot be negative"):
+            await (await app.start(looks)).result()
+
+
 async def test_sig_11_uncaught_it_fails_the_run(world: World) -> None:
     @workflow
     async def strict(ctx: Context) -> None:

@@ -24,7 +24,7 @@ from perdure.authoring.step_ref import StepRef
 from perdure.authoring.workflow import BoundWorkflow, WorkflowDefinition
 from perdure.core.instance import Instance
 from perdure.model import values
-from perdure.model.durations import instant, positive_micros
+from perdure.model.durations import instant, unsigned_micros
 from perdure.model.errors import NotRegistered, UsageError
 from perdure.model.failure import Failure
 from perdure.model.ids import check_name, child_id, fan_id, next_link
@@ -140,12 +140,12 @@ class Context(ContextMarker):
         """Wait for a signal sent to this run by name, or with `token` for one sent to that token from anywhere.
 
         Signals that came before are waiting already, first in first out. `timeout` (seconds or `timedelta`) raises
-        `SignalTimeout`.
+        `SignalTimeout`; with 0, only what is there already is taken.
         """
         check_name(name, "a signal's name")
         if token is not None:
             check_name(token, "a token")
-        limit = None if timeout is None else positive_micros(timeout, "timeout")
+        limit = None if timeout is None else unsigned_micros(timeout, "timeout")
         wait = self._inside().signal(name, token=token, timeout=limit, decode=values.decoder(type))
         return cast("Coroutine[Any, Any, Any]", wait)
 

@@ -9,7 +9,7 @@ from typing import Any, Final, TypedDict, cast
 
 import msgspec
 
-from perdure.model.durations import instant, micros, positive_micros
+from perdure.model.durations import instant, positive_micros, unsigned_micros
 from perdure.model.errors import UsageError
 from perdure.model.ids import check_name, check_run_id
 from perdure.model.shown import shown
@@ -105,20 +105,13 @@ def _attributes(value: object) -> bytes:
     return encode(attributes, what="attributes")
 
 
-def _delay(value: Any) -> int:
-    delay = micros(value, "delay")
-    if delay < 0:
-        raise UsageError(f"delay cannot be negative, but is {shown(value)}")
-    return delay
-
-
 _CHECKS: Final[Mapping[str, Any]] = {
     "id": check_run_id,
     "priority": _priority,
     "tags": _tags,
     "attributes": _attributes,
     "start_at": partial(instant, what="start_at"),
-    "delay": _delay,
+    "delay": partial(unsigned_micros, what="delay"),
     "origin": partial(check_name, what="an origin"),
     "namespace": partial(check_name, what="a namespace"),
     "timeout": partial(positive_micros, what="timeout"),

@@ -34,6 +34,14 @@ def micros(value: float | timedelta, what: str = "a duration") -> int:
     return result
 
 
+def unsigned_micros(value: float | timedelta, what: str) -> int:
+    """As `micros`, and not below zero."""
+    result = micros(value, what)
+    if result < 0:
+        raise UsageError(f"{what} cannot be negative, but is {shown(value)}")
+    return result
+
+
 def positive_micros(value: float | timedelta, what: str) -> int:
     """As `micros`, and above zero."""
     result = micros(value, what)
