@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from perdure.core.inbox import Inbox
 from perdure.core.operation import Operation
@@ -11,7 +11,7 @@ from perdure.core.operation import Operation
 class Pending:
     """Pure bookkeeping of one instance."""
 
-    __slots__ = ("_due", "inbox", "operations", "steps")
+    __slots__ = ("_due", "_prune_at", "inbox", "operations", "steps")
 
     def __init__(self) -> None:
         #: By position, oldest first.
@@ -20,6 +20,7 @@ class Pending:
         self.steps: dict[int, Operation] = {}
         self.inbox = Inbox()
         self._due: list[tuple[int, int]] = []
+        self._prune_at = 32
 
     def add(self, operation: Operation) -> None:
         """An operation waits for its result."""
@@ -28,6 +29,8 @@ class Pending:
             self.steps[operation.seq] = operation
         if operation.due is not None:
             heappush(self._due, (operation.due, operation.seq))
+            if len(self._due) >= self._prune_at:
+                self._prune()
 
     def remove(self, seq: int) -> Operation | None:
         """It waits no more; None if it did not."""
@@ -35,6 +38,12 @@ class Pending:
         if operation is not None:
             self.steps.pop(seq, None)
         return operation
+
+    def _prune(self) -> None:
+        """Forget when abandoned operations were due: a subscription of years has waits of days without number."""
+        self._due = [entry for entry in self._due if entry[1] in self.operations]
+        heapify(self._due)
+        self._prune_at = 2 * len(self._due) + 32
 
     def next_due(self) -> int | None:
         """When the earliest open timer or bounded wait is due; None without one."""

@@ -10,6 +10,9 @@ import pytest
 
 from perdure.core.instance import Instance
 from perdure.core.loop import FAR
+from perdure.core.operation import Operation
+from perdure.core.pending import Pending
+from perdure.model.history import Op
 from tests.unit.core.driving import SECOND, START, Driven, signal, step
 
 
@@ -224,3 +227,17 @@ def test_a_cancelled_timer_is_not_due() -> None:
 
 async def _result(future: Any) -> Any:
     return await future
+
+
+def test_a_parked_run_does_not_keep_when_its_abandoned_waits_were_due() -> None:
+    pending = Pending()
+    pending.add(Operation(0, Op.TIMER, "timer", due=START))
+    assert [operation.seq for operation in pending.take_due(START)] == [0]  # open, but not due again
+    for seq in (1, 2):
+        pending.add(Operation(seq, Op.TIMER, "timer", due=START + seq))
+    for seq in range(3, 1000):
+        pending.add(Operation(seq, Op.SIGNAL, "go", due=START + seq))
+        pending.remove(seq)
+        assert len(pending._due) < 64
+    assert pending.next_due() == START + 1
+    assert [operation.seq for operation in pending.take_due(START + 1000)] == [1, 2]
