@@ -94,12 +94,17 @@ def measure(subject: Subject, sizes: Sizes, say: Callable[[str], None]) -> tuple
 
 
 def machine() -> str:
-    """Where this was measured."""
-    load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
-    return (
+    """Where this was measured, and whether something else was at work there."""
+    processors = os.cpu_count() or 1
+    text = (
         f"{platform.python_implementation()} {platform.python_version()} on {platform.system()} {platform.machine()}, "
-        f"{os.cpu_count()} processors{load}"
+        f"{processors} processors"
     )
+    if not hasattr(os, "getloadavg"):
+        return text
+    load = os.getloadavg()[0]
+    busy = "\nOther programs are at work here: all figures are worse than this machine's best." if load > 1 else ""
+    return f"{text}, load {load:.1f}{busy}"
 
 
 def run(sizes: Sizes, output: Path, say: Callable[[str], None]) -> Mapping[str, float]:
