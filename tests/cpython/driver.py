@@ -37,6 +37,9 @@ class Timers:
         self.asked.append(handle.when())
         return self._count
 
+    def complain(self, what: str, error: BaseException | None) -> None:
+        """Nobody is told."""
+
     def abandon(self, seq: int) -> None:
         self.open.pop(seq, None)
 

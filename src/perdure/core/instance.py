@@ -375,6 +375,7 @@ class Instance(Issuing):
             run=self.describe(),
             encode=self._body.encode_result,
         )
+        self.loop.let_go()
 
 
 async def _run(body: Body, instance: Instance) -> Any:

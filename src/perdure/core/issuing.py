@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -17,6 +18,8 @@ from perdure.model.failure import Failure
 from perdure.model.history import Entry, Event, Op
 from perdure.model.policy import RetryPolicy
 from perdure.model.run import NewRun
+
+log = logging.getLogger("perdure.core")
 
 #: The position of entries that belong to no operation.
 NO_SEQ = -1
@@ -55,6 +58,11 @@ class Issuing:
     def describe(self) -> str:
         """For messages."""
         return f"run {self.run.id!r} ({self.run.workflow}@{self.run.version})"
+
+    def complain(self, what: str, error: BaseException | None) -> None:
+        """Log what went wrong in a task or callback of the body where nobody looks: once, and not in every replay."""
+        if self._alive() and self._replaying() is None:
+            log.error("perdure: %s, in the body of %s", what, self.describe(), exc_info=error)
 
     # -- what the body (through the authoring layer) asks for ---------------------------------------------------------
 

@@ -64,6 +64,10 @@ class Host(Protocol):
         """Nobody awaits operation `seq` any more."""
         ...
 
+    def complain(self, what: str, error: BaseException | None) -> None:
+        """Something went wrong in a task or callback of the body, and nobody looked at it."""
+        ...
+
 
 class _Nobody:
     """The host of a loop that was closed."""
@@ -72,6 +76,9 @@ class _Nobody:
         return -1
 
     def abandon(self, seq: int) -> None:
+        pass
+
+    def complain(self, what: str, error: BaseException | None) -> None:
         pass
 
 
@@ -172,6 +179,10 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         """The tasks that are not done, oldest first."""
         return [task for task in self._tasks if not task.done()]
 
+    def let_go(self) -> None:
+        """Forget the tasks that are done: asyncio then says which of their errors nobody looked at."""
+        self._tasks = self.live_tasks()
+
     def close(self) -> None:
         """Drop the instance: unwind every coroutine. What a dying frame still awaits never comes, and nothing warns."""
         self.closing = True
@@ -267,12 +278,14 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             return _stillborn(task)
         self._tasks.append(task)
         if len(self._tasks) >= self._prune_at:
-            self._tasks = self.live_tasks()
+            self.let_go()
             self._prune_at = 2 * len(self._tasks) + 32
         return task
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Results that nobody retrieved are the body's own business; they are in the history."""
+        # What nobody asked of an operation is in the history. A task's own error is nowhere else.
+        if not isinstance(context.get("future"), OpFuture):
+            self.host.complain(context.get("message", "an error"), context.get("exception"))
 
     def _next_hash(self) -> int:
         self._count += 1

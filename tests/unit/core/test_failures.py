@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
@@ -225,3 +226,29 @@ def test_a_base_exception_of_the_users_own_fails_the_run() -> None:
     driven = Driven(body)
     assert isinstance(driven.turn.outcome, Failed)
     assert driven.turn.outcome.failure.message == "odd"
+
+
+def test_what_nobody_looks_at_is_logged_once_and_not_in_replays(caplog: pytest.LogCaptureFixture) -> None:
+    async def boom() -> None:
+        raise KeyError("in a task")
+
+    async def body(run: Instance) -> str:
+        asyncio.create_task(boom())  # noqa: RUF006
+        step(run, "fails")
+        await step(run, "a")
+        asyncio.get_running_loop().call_soon(lambda: 1 / 0)
+        await step(run, "b")
+        return "done"
+
+    with caplog.at_level(logging.ERROR):
+        driven = Driven(body)
+        driven.failure(0, FatalError("in the history"))
+        driven.result(1)
+        driven.result(2)
+    assert driven.output() == "done"
+    logged = [
+        (record.getMessage().split(",")[-1], record.exc_info[0] if record.exc_info else None)
+        for record in caplog.records
+    ]
+    where = f" in the body of {driven.instance.describe()}"
+    assert logged == [(where, ZeroDivisionError), (where, KeyError)]

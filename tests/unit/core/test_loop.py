@@ -332,6 +332,9 @@ class _NoHost:
     def issue_timer(self, due: int, handle: object) -> int:
         raise AssertionError("no timer was asked for")
 
+    def complain(self, what: str, error: BaseException | None) -> None:
+        """Nobody is told."""
+
     def abandon(self, seq: int) -> None:
         raise AssertionError("nothing was abandoned")
 
