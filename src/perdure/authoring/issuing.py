@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from perdure.core.ambient import current
 from perdure.core.instance import Instance
+from perdure.core.loop import stubborn
 from perdure.model.errors import NotInWorkflow, UsageError
 from perdure.model.policy import RetryPolicy
 
@@ -21,7 +22,7 @@ def issue(
 
 def inside(instance: Instance) -> Instance:
     """The instance itself, if its body is running here. Raises `NotInWorkflow` elsewhere: in its steps, after its end."""
-    if current() is not instance:
+    if current() is not instance and not stubborn(instance.loop):  # that one would swallow the error for ever
         raise NotInWorkflow(
             f"the context of {instance.describe()} was used outside its workflow function, in a step perhaps; ask for what "
             "you need in the function, and pass it on"

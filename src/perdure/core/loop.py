@@ -191,7 +191,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             for task in self.live_tasks():
                 task._log_destroy_pending = False  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
                 tasks._enter_task(self, task)
-                _unwind(task.get_coro())
+                if not _unwind(task.get_coro()):
+                    _STUBBORN.setdefault(self, []).append(task.get_coro())
                 tasks._leave_task(self, task)
                 tasks._unregister_task(task)
         self._ready.clear()
@@ -379,11 +380,23 @@ def _stillborn(task: Task[Any]) -> Task[Any]:
     return task
 
 
-def _unwind(coro: Any) -> None:
+#: Bodies that swallow everything in a loop, so that they cannot be ended. Nor may the collector end them: it would wake them
+#: outside their loop, where calling a step runs it.
+_STUBBORN: dict[WorkflowLoop, list[Any]] = {}
+
+
+def stubborn(loop: WorkflowLoop) -> bool:
+    """True of a loop that was closed, but whose body could not be ended."""
+    return loop in _STUBBORN
+
+
+def _unwind(coro: Any) -> bool:
+    """False for a body that cannot be ended."""
     # Not `close`, which drops the inner frames of one that awaits on its way out: they would end somewhere else, complaining.
-    # Such a frame is suspended again, and is told again, at that await. One that swallows everything in a loop is given up.
+    # Such a frame is suspended again, and is told again, at that await.
     for _ in range(LAST_AWAITS):
         try:
             coro.throw(Closing())
         except BaseException:
-            return
+            return True
+    return False
