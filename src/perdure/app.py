@@ -27,7 +27,7 @@ from perdure.engine.listing import run_query
 from perdure.engine.means import Means
 from perdure.engine.settings import SettingsKeywords, settings
 from perdure.engine.systemclock import SystemClock
-from perdure.model.commit import Applied, Create, Ended, Exists, Moved
+from perdure.model.commit import Create, Ended, Exists
 from perdure.model.errors import RunEnded, UsageError
 from perdure.model.ids import check_known_id
 from perdure.model.messages import Outgoing
@@ -306,29 +306,32 @@ class Perdure:
             and executor.holdings.room() > 0
             and self._serves(new.namespace)
         ):
-            future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-            executor.start(definition, new, messages, lambda answer: _set(future, answer))
-            answer = await asyncio.shield(future)
+            answer = await self._begin(definition, new, messages)
         else:
-            answer = await engine.committer.ask(Create(run=new, messages=messages))
-            engine.claimer.kick()
+            answer = await engine.ask(Create(run=new, messages=messages))
         check_stored(answer)
         if isinstance(answer, Ended):
             raise RunEnded(
                 f"run {answer.run.id!r} has ended ({answer.run.status}); {messages[0].name!r} was not delivered"
             )
-        if messages:
-            engine.claimer.kick()
-        key = (
-            answer.key
-            if isinstance(answer, Applied | Moved)
-            else answer.run.key
-            if isinstance(answer, Exists)
-            else None
-        )
-        if key is not None and messages:
-            engine.executor.nudges.run(key.incarnation)
+        key = answer.run.key if isinstance(answer, Exists) else getattr(answer, "key", None)
         return RunHandle(engine, new.id, definition, key)
+
+    def _begin(
+        self, definition: WorkflowDefinition[Any, Any], new: NewRun, messages: tuple[Outgoing, ...]
+    ) -> asyncio.Future[Outcome]:
+        """Start a run that this process goes on with. The future may be given up; the start may not."""
+        engine = self.engine
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+        def begun(outcome: Outcome) -> None:
+            if messages:
+                engine.announce(Create(run=new, messages=messages), outcome)
+            if not future.done():
+                future.set_result(outcome)
+
+        engine.executor.start(definition, new, messages, begun)
+        return future
 
     def _serve_too(self, definition: WorkflowDefinition[..., Any]) -> None:
         """What is started here is served here. The first time, runs that waited for it may be due."""
@@ -390,11 +393,6 @@ def open_store(url: str, clock: Clock) -> Store:
     from perdure.stores.sqlite import SqliteStore
 
     return SqliteStore(path, clock=clock, synchronous=options.get("synchronous", "FULL").upper())
-
-
-def _set(future: asyncio.Future[Outcome], answer: Outcome) -> None:
-    if not future.done():
-        future.set_result(answer)
 
 
 __all__ = ["Perdure", "open_store", "parse_url"]

@@ -391,6 +391,27 @@ async def test_f41_giving_up_a_wait_never_touches_the_run(world: World) -> None:
         assert await run.result() == "all the same"
 
 
+async def test_f41_nor_does_giving_up_a_start_or_a_signal_take_it_back(world: World) -> None:
+    gate = world.gate()
+    async with world.app(waits, store=gate) as app:
+        stop = gate.stop("before", "write")
+        starting = asyncio.create_task(app.start(waits, id="r1"))
+        await stop.reached.wait()
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        stop.release()
+        await app.settle()
+        run = app.get_run("r1")
+        assert await run.status() is Status.SUSPENDED
+        stop = gate.stop("before", "write")
+        sending = asyncio.create_task(run.signal("go", "sent"))
+        await stop.reached.wait()
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+        stop.release()
+        assert await run.result() == "sent"
+
+
 async def test_events_of_another_run_are_not_mixed_up(world: World) -> None:
     async with world.app(waits) as app:
         events = events_of(app)

@@ -376,7 +376,7 @@ async def drive_cancelled(app: TestApp) -> RunHandle[Any]:
     run = await app.start(cancelled, id="golden")
     await app.settle()
     cancel = Outgoing(kind=MessageKind.CANCEL, run_id="golden")  # the cancel that lets the body clean up
-    await app.engine.committer.ask(Send(cancel))
+    await app.engine.ask(Send(cancel))
     await app.settle()
     return run
 

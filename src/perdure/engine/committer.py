@@ -64,18 +64,6 @@ class Committer:
         if self._waking is None and len(self._in_flight) < _PIPELINE:
             self._begin()
 
-    async def ask(self, write: Write) -> Answer:
-        """Have `write` applied and wait for its answer. Giving up the wait does not take the write back.
-
-        Raises what the store raised, but for `StoreUnavailable`, which is waited out.
-        """
-        future: asyncio.Future[Outcome] = self._means.loop.create_future()
-        self.submit(write, _set, future)
-        outcome = await asyncio.shield(future)
-        if isinstance(outcome, Broken):
-            raise outcome.error
-        return outcome
-
     @property
     def busy(self) -> bool:
         """True while something is queued or in flight."""
@@ -202,8 +190,3 @@ def _no_answer() -> StoreUnavailable:
         "the app was closed before the store answered; whether it was written is unknown, so ask again: what has an id is "
         "not done twice"
     )
-
-
-def _set(future: asyncio.Future[Outcome], answer: Outcome) -> None:
-    if not future.done():
-        future.set_result(answer)

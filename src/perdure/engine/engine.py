@@ -6,7 +6,8 @@ import asyncio
 import logging
 from contextlib import AsyncExitStack
 
-from perdure.engine.committer import Committer
+from perdure.engine.announcing import announce
+from perdure.engine.committer import Broken, Committer, Outcome
 from perdure.engine.executor import Executor
 from perdure.engine.loading import Loading
 from perdure.engine.means import Means
@@ -15,7 +16,9 @@ from perdure.engine.services.claimer import Claimer
 from perdure.engine.services.renewal import Renewal
 from perdure.engine.services.watchdog import Watchdog
 from perdure.engine.services.watcher import Watcher
+from perdure.model.commit import Answer, Send, Write
 from perdure.model.errors import StoreError, UsageError
+from perdure.model.run import RunKey
 from perdure.ports.store import Store
 
 log = logging.getLogger("perdure.engine")
@@ -62,6 +65,37 @@ class Engine:
         if self.consume and self.means.registry.serves():
             await self.means.store.unblock(self.means.registry.serves())
             self.claimer.kick()
+
+    async def ask(self, write: Write) -> Answer:
+        """Have a write from outside a run applied, and wait for its answer.
+
+        Giving up the wait neither takes the write back nor leaves anybody unwoken. Raises what the store raised, but for
+        `StoreUnavailable`, which is waited out.
+        """
+        future: asyncio.Future[Outcome] = self.means.loop.create_future()
+        self.committer.submit(write, self._written, (write, future))
+        # Not after the answer: accepting a message and claiming its run can share a commit.
+        self.claimer.kick(now=isinstance(write, Send))
+        outcome = await asyncio.shield(future)
+        if isinstance(outcome, Broken):
+            raise outcome.error
+        return outcome
+
+    def _written(self, asked: tuple[Write, asyncio.Future[Outcome]], outcome: Outcome) -> None:
+        write, future = asked
+        self.announce(write, outcome)
+        if not future.done():
+            future.set_result(outcome)
+
+    def announce(self, write: Write, outcome: Outcome) -> None:
+        """A write from outside a run was answered: whoever it concerns here hears of it."""
+        announce(self.executor, write, outcome)
+        # Soon, not now: the claim that shared the commit is answered next.
+        self.means.loop.call_soon(self._look_again, getattr(outcome, "key", None), isinstance(write, Send))
+
+    def _look_again(self, key: RunKey | None, now: bool) -> None:
+        if key is None or key.incarnation not in self.executor.holdings:
+            self.claimer.kick(now=now)  # the first look came too early, or the run is not here
 
     async def rest(self, *, steps: bool = True) -> None:
         """Wait until nothing more goes on here at this time (with `steps` False: nothing but steps in flight)."""

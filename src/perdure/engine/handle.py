@@ -136,9 +136,8 @@ class RunHandle(Generic[R]):
     async def cancel(self, reason: str = "cancelled") -> Status:
         """Stop the run and everything below it, for good: its body never runs again. Returns how it stands then."""
         error = encode_failure(cancelled_failure(_reason(reason)))
-        answer = await self._engine.committer.ask(Cancel(self.id, error, self._incarnation()))
+        answer = await self._engine.ask(Cancel(self.id, error, self._incarnation()))
         if isinstance(answer, Changed):
-            self._engine.executor.cancelled(answer.runs)
             return Status.CANCELLED
         return self._standing(answer).status
 
@@ -147,22 +146,16 @@ class RunHandle(Generic[R]):
 
         Any other run is left alone. Returns how the run stands then.
         """
-        answer = await self._engine.committer.ask(Requeue(self.id, self._incarnation()))
+        answer = await self._engine.ask(Requeue(self.id, self._incarnation()))
         if isinstance(answer, Changed) and answer.runs:
-            for run in answer.runs:
-                self._engine.executor.tell.endings.touched(run.key)
-            self._engine.claimer.kick()
             return answer.runs[0].status
         return (await self.info()).status
 
     async def delete(self) -> int:
         """Remove the run and everything below it, without a trace. Live ones are cancelled first. Returns how many."""
         error = encode_failure(cancelled_failure("deleted"))
-        answer = await self._engine.committer.ask(Delete(self.id, error, self._incarnation()))
-        if isinstance(answer, Changed):
-            self._engine.executor.changed(answer.runs)
-            return len(answer.runs)
-        return 0
+        answer = await self._engine.ask(Delete(self.id, error, self._incarnation()))
+        return len(answer.runs) if isinstance(answer, Changed) else 0
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -318,30 +311,12 @@ def outgoing_signal(
 
 async def send(engine: Engine, message: Outgoing) -> None:
     """Have a message accepted durably, and whoever it wakes here woken. Raises `RunNotFound` and `RunEnded`."""
-    nudges = engine.executor.nudges
-    sent: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-
-    def answered(_: object, answer: object) -> None:
-        # At once: who holds the run by now claimed it before. Whoever claims it later is given the message with it.
-        key = getattr(answer, "key", None)
-        if key is not None:
-            nudges.run(key.incarnation)
-        elif message.token is not None:
-            nudges.token(message.token)
-        if not sent.done():
-            sent.set_result(answer)
-
-    engine.committer.submit(Send(message), answered)
-    engine.claimer.kick(now=True)  # not after the answer: accepting the message and claiming the run can share a commit
-    answer = await asyncio.shield(sent)
+    answer = await engine.ask(Send(message))
     if isinstance(answer, Missing):
         raise RunNotFound(f"there is no run {message.run_id!r} to send {message.name!r} to")
     if isinstance(answer, Ended):
         raise RunEnded(f"run {answer.run.id!r} has ended ({answer.run.status}); {message.name!r} was not delivered")
     check_stored(answer)
-    key = getattr(answer, "key", None)
-    if key is None or key.incarnation not in engine.executor.holdings:
-        engine.claimer.kick(now=True)  # that look came too early, or the run is not here
 
 
 def check_stored(answer: object) -> None:
