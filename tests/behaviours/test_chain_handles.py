@@ -26,6 +26,7 @@ async def test_can_a_handle_finds_the_newest_link(world: World) -> None:
         latest = await run.latest()
         assert (latest.id, await latest.value("n"), await latest.status()) == ("c~3", 3, Status.SUSPENDED)
         assert (await run.value("n"), await run.status()) == (0, Status.COMPLETED)
+        assert (await run.wait(), await latest.wait()) == (Status.COMPLETED, Status.SUSPENDED)
         await run.signal("next", False)
         assert await run.result() == await latest.result() == 3
 

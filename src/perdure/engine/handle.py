@@ -90,6 +90,8 @@ class RunHandle(Generic[R]):
     async def wait(self, *, timeout: float | timedelta | None = None) -> Status:
         """Wait until the run is settled: ended, or waiting for the world (suspended or blocked). Returns how it stands.
 
+        Of a chain that continues as new it is this link that is asked, as with `status`; `latest()` has the newest one.
+
         Raises `RunNotFound`, and `TimeoutError` after `timeout` (seconds or `timedelta`).
         """
         limit = _limit(timeout)
