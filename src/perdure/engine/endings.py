@@ -14,8 +14,10 @@ from msgspec import Struct
 from perdure.model.errors import UsageError
 from perdure.model.run import RunKey, Status
 
+#: Ends that are kept, the bytes of all their outputs, and of one.
 _REMEMBERED = 1000
-_REMEMBERED_BYTES = 64 * 1024
+_REMEMBERED_BYTES = 4 * 1024 * 1024
+_LARGE = 64 * 1024
 
 
 class Ending(Struct, frozen=True, gc=False):
@@ -32,6 +34,7 @@ class Endings:
 
     def __init__(self) -> None:
         self._recent: OrderedDict[int, Ending] = OrderedDict()
+        self._bytes = 0
         self._waiters: dict[int, list[asyncio.Future[Ending | None]]] = {}
         self._closed = False
 
@@ -41,14 +44,16 @@ class Endings:
             if not future.done():
                 future.set_result(ending)
         # Only what is final for ever: any other end may be taken back by a requeue, perhaps elsewhere.
-        if ending.status is Status.COMPLETED and len(ending.output or b"") <= _REMEMBERED_BYTES:
+        if ending.status is Status.COMPLETED and _size(ending) <= _LARGE:
+            self._drop(key.incarnation)
             self._recent[key.incarnation] = ending
-            if len(self._recent) > _REMEMBERED:
-                self._recent.popitem(last=False)
+            self._bytes += _size(ending)
+            while len(self._recent) > _REMEMBERED or self._bytes > _REMEMBERED_BYTES:
+                self._drop(next(iter(self._recent)))
 
     def touched(self, key: RunKey) -> None:
         """A run came to rest or was revived here: whoever waits shall look again."""
-        self._recent.pop(key.incarnation, None)
+        self._drop(key.incarnation)
         for future in self._waiters.pop(key.incarnation, ()):
             if not future.done():
                 future.set_result(None)
@@ -89,12 +94,21 @@ class Endings:
         future.add_done_callback(lambda done: self._forget(incarnation, done))
         return future
 
+    def _drop(self, incarnation: int) -> None:
+        ending = self._recent.pop(incarnation, None)
+        if ending is not None:
+            self._bytes -= _size(ending)
+
     def _forget(self, incarnation: int, future: asyncio.Future[Ending | None]) -> None:
         line = self._waiters.get(incarnation)
         if line is not None and future in line:
             line.remove(future)
             if not line:
                 del self._waiters[incarnation]
+
+
+def _size(ending: Ending) -> int:
+    return len(ending.output or b"")
 
 
 def _closed() -> UsageError:
