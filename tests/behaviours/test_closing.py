@@ -91,6 +91,7 @@ async def test_a_run_created_while_the_app_closes_is_given_back(world: World) ->
         stop = gate.stop("after", "write", lambda batch: any(isinstance(write, Create) for write in batch))
         starting = asyncio.create_task(app.start(body, id="r"))
         await stop.reached.wait()
+        app.engine.executor.holdings.closed = True  # as the engine does first: else it is claimed again
         closing = asyncio.create_task(app.engine.executor.stop())
         await asyncio.sleep(0)
         stop.release()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -179,6 +180,28 @@ async def unchanged_by_requeue(run: Any, status: Status) -> None:
     assert stored.status is status
     assert await run.requeue() is status
     assert (await run.info(), await run.history()) == (stored, history)
+
+
+async def test_retry_04_but_a_blocked_one_is_tried_again(world: World) -> None:
+    """What it needs may have been mended without its code being changed: a function that it calls, say."""
+
+    @workflow
+    async def mendable(ctx: Context) -> str:
+        if broken:
+            await asyncio.Event().wait()  # for ever: a deadlock
+        return await before()
+
+    async with world.app(mendable) as app:
+        run = await app.start(mendable, id="r1")
+        assert await run.wait() is Status.BLOCKED
+        history = await run.history()
+        await run.requeue()
+        await app.settle()
+        assert await run.status() is Status.BLOCKED
+        assert await run.history() == history
+        mend()
+        await run.requeue()
+        assert await run.result() == "before"
 
 
 async def test_retry_04_and_an_unknown_one_is_an_error(world: World) -> None:

@@ -16,6 +16,7 @@ from perdure.model.run import Status
 from perdure.ports.store import Held, Renewal, Renewer, Store
 from perdure.stores.memory import MemoryStore
 from perdure.testing import ManualClock, TestApp
+from perdure.testing.kit import at_once
 
 T = TypeVar("T")
 
@@ -29,6 +30,7 @@ class World:
     def __init__(self, kind: str, folder: Path, cache: str) -> None:
         self.clock = ManualClock()
         self._url = "memory://" if kind == "memory" else f"sqlite:///{folder / 'store.db'}?synchronous=OFF"
+        self._gates: list[Gate] = []
         self._memory = MemoryStore(self.clock) if kind == "memory" else None
         self._options: dict[str, Any] = {"cache": 0} if cache == "0" else {}
 
@@ -51,7 +53,9 @@ class World:
 
     def gate(self) -> Gate:
         """Another process's store, for `app(store=...)`, that can be stopped, or made to fail, at a verb."""
-        return Gate(self.store())
+        gate = Gate(self.store())
+        self._gates.append(gate)
+        return gate
 
     def store(self) -> Store:
         """Another process's store, not opened."""
@@ -62,12 +66,13 @@ class World:
         return open_store(self._url, self.clock)
 
     async def pass_time(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """What it returns; until then, time jumps to whatever is due within the next hour."""
+        """What it returns. Until then, whenever all apps (which must be on gates) only wait, time jumps to what is due next."""
         task = asyncio.ensure_future(coroutine)
         while not task.done():
             await asyncio.sleep(0)
             due = self.clock.next_alarm()
-            if due is not None and due <= self.after(3600):
+            busy = at_once() > 0 or any(gate.at_work for gate in self._gates)
+            if not busy and due is not None and due <= self.after(3600):
                 self.clock.set(due)
         return task.result()
 
@@ -108,6 +113,8 @@ class Gate:
         self._stops: list[Stop] = []
         #: How often each verb was called.
         self.calls: dict[str, int] = {}
+        #: How many calls the store is working on.
+        self.at_work = 0
         #: True: its leases cannot be renewed.
         self.frozen = False
 
@@ -160,7 +167,11 @@ class Gate:
             if verb in self._muted:
                 return None
             await self._pass("before", verb, arguments)
-            result = await inner(*arguments, **keywords)
+            self.at_work += 1
+            try:
+                result = await inner(*arguments, **keywords)
+            finally:
+                self.at_work -= 1
             await self._pass("after", verb, arguments)
             return result
 

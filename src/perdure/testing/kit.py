@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from datetime import datetime, timedelta
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from perdure.app import Perdure
 from perdure.authoring.step import StepDefinition
@@ -72,8 +73,8 @@ class TestApp(Perdure):
         try:
             async with asyncio.timeout(self.patience):
                 await engine.rest(steps=steps)
-                while _ready():
-                    await asyncio.sleep(0)
+                while at_once() > 0:
+                    await _let_others_go_on()
                     await engine.rest(steps=steps)
         except TimeoutError:
             running = ", ".join(self._in_flight()) or "no step"
@@ -101,9 +102,26 @@ class TestApp(Perdure):
         ]
 
 
-def _ready() -> bool:
-    """True if a task or callback of this loop can go on right now. (Of a loop that does not tell: no.)"""
-    return bool(getattr(asyncio.get_running_loop(), "_ready", ()))
+#: How many tasks of a loop are in `_let_others_go_on`.
+_polite: WeakKeyDictionary[asyncio.AbstractEventLoop, int] = WeakKeyDictionary()
+
+
+def at_once() -> int:
+    """How many tasks and callbacks of this loop could go on right now, those aside that only ask this themselves.
+
+    None, where the loop does not tell.
+    """
+    loop = asyncio.get_running_loop()
+    return len(getattr(loop, "_ready", ())) - _polite.get(loop, 0)
+
+
+async def _let_others_go_on() -> None:
+    loop = asyncio.get_running_loop()
+    _polite[loop] = _polite.get(loop, 0) + 1
+    try:
+        await asyncio.sleep(0)
+    finally:
+        _polite[loop] -= 1
 
 
 __all__ = ["TestApp"]
