@@ -21,7 +21,7 @@ from perdure.authoring.workflow import BoundWorkflow, WorkflowDefinition
 from perdure.engine import door
 from perdure.engine.committer import Outcome
 from perdure.engine.engine import Engine
-from perdure.engine.events import Lifecycle, check_listener
+from perdure.engine.events import Events, Lifecycle
 from perdure.engine.handle import RunHandle, check_stored, outgoing_signal, send
 from perdure.engine.listing import run_query
 from perdure.engine.means import Means
@@ -70,12 +70,12 @@ class Perdure:
         self.url = url
         self.registry = Registry() if registry is None else registry
         self.settings = settings(options)
-        self._include = listed(include)
+        self.registry.plan(listed(include))
         self._clock = clock or SystemClock()
         self._given_store = store
         self._consume = consume
         self._engine: Engine | None = None
-        self._leave: Callable[[], None] | None = None
+        self._events = Events()
         self._opening = False
         #: True if something was registered that the engine was not told of.
         self._news = False
@@ -94,15 +94,10 @@ class Perdure:
             self._opening = False
 
     async def _open(self) -> Self:
-        for module in self._include:
-            if isinstance(module, StepDefinition | WorkflowDefinition):
-                self.registry.add(cast("Any", module))
-            else:
-                self.registry.include(module)
-        self.registry.add_main()
+        self.registry.load()
         store = self._given_store or open_store(self.url, self._clock)
         await store.open()
-        leave = ambient.enter(self)
+        ambient.enter(self)
         engine: Engine | None = None
         try:
             means = Means(
@@ -110,6 +105,7 @@ class Perdure:
                 clock=self._clock,
                 registry=self.registry,
                 settings=self.settings,
+                events=self._events,
                 owner=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
                 chance=secrets.SystemRandom().random,
                 monotonic=time.monotonic,
@@ -118,12 +114,11 @@ class Perdure:
             engine = Engine(means, consume=self._consume)
             await engine.start()
         except BaseException:
-            leave()
+            ambient.leave(self)
             if engine is not None:
                 await engine.stop()
             await store.close()
             raise
-        self._leave = leave
         self._engine = engine
         return self
 
@@ -135,8 +130,7 @@ class Perdure:
             await engine.stop()  # steps that are still at work may use the app meanwhile
         finally:
             self._engine = None
-            if self._leave is not None:
-                self._leave()
+            ambient.leave(self)
             await engine.means.store.close()
 
     @property
@@ -154,7 +148,6 @@ class Perdure:
             store = self._given_store = open_store(self.url, self._clock)
         client = Perdure(
             self.url,
-            include=self._include,
             store=store,
             clock=self._clock,
             consume=False,
@@ -259,15 +252,15 @@ class Perdure:
     # -- watching -----------------------------------------------------------------------------------------------------
 
     def subscribe(self, listener: Callable[[Lifecycle], None]) -> Callable[[], None]:
-        """Call `listener` with every lifecycle event of this process's runs, on its loop; returns the unsubscriber."""
-        return self.engine.executor.tell.events.subscribe(listener)
+        """Call `listener` with every lifecycle event of this process's runs, on its loop; returns the unsubscriber.
+
+        May be called before the app is opened, and lasts until it is undone.
+        """
+        return self._events.subscribe(listener)
 
     def on_dead(self, listener: Callable[[str], None]) -> Callable[[], None]:
-        """Call `listener` with the id of each run that this process gives up as dead; returns the unsubscriber."""
-        check_listener(listener)
-        listeners = self.engine.executor.tell.on_dead
-        listeners.append(listener)
-        return lambda: listeners.remove(listener) if listener in listeners else None
+        """Call `listener` with the id of each run that this process gives up as dead, as `subscribe` does."""
+        return self._events.on_dead(listener)
 
     # -- how a run starts ---------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from perdure import (
 )
 from perdure.model.commit import Create, Send
 from perdure.testing import TestApp
-from tests.behaviours.world import World, settled_status
+from tests.behaviours.world import World, events_of, kinds, settled_status
 
 by_both = pytest.mark.parametrize("how", ["name", "token"])
 
@@ -162,3 +162,12 @@ async def test_a_client_that_is_left_leaves_the_store_that_it_shares_open(world:
         await app.get_run("r1").signal("go", 1)
         assert await app.get_run("r1").result() == 1
         assert await (await app.start(waits, id="r2")).wait() is Status.SUSPENDED
+
+
+async def test_a_subscriber_may_come_before_the_app_is_opened_and_stays_for_its_next_opening(world: World) -> None:
+    app = world.app(waits)
+    events = events_of(app)
+    for run_id in ("r1", "r2"):
+        async with app:
+            await (await app.start(waits, id=run_id)).wait()
+    assert kinds(events) == ["run.started", "run.suspended"] * 2

@@ -278,10 +278,11 @@ async def test_lease_14_a_run_that_kills_its_processes_is_dead_after_so_many(wor
             assert await app.get_run("r1").status() is Status.RUNNING
     assert len(place.attempts) == 3
     world.clock.advance(31)
-    async with world.app(place.body, max_recoveries=2) as app:
+    dead: list[str] = []
+    app = world.app(place.body, max_recoveries=2)
+    app.on_dead(dead.append)
+    async with app:
         events = events_of(app)
-        dead: list[str] = []
-        app.on_dead(dead.append)
         forget = app.on_dead(lambda run_id: dead.append("forgotten"))
         forget()
         await app.settle()

@@ -262,6 +262,7 @@ def simulated(
             patch("perdure.engine.engine.Renewal", ClockedRenewal),
             patch("perdure.engine.engine.Watchdog", NoWatchdog),
             patch("perdure.app.secrets", Chance(rng)),
+            patch("perdure.engine.handle.secrets", Chance(Random(0))),  # ids of signals: they steer nothing
         ):
             fleet = Fleet(rng, include=include, weather=weather, size=size)
             fleets.append(fleet)

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any, Protocol
 
 from perdure import Perdure
+from perdure.authoring import ambient
 from perdure.engine.services.renewal import Renewal
 from perdure.engine.services.watchdog import Watchdog
 from perdure.model.errors import StoreUnavailable
@@ -253,8 +254,7 @@ class Process:
 
     def bury(self) -> None:
         """Clean up after it, for the sake of the real process."""
-        if self.app._leave is not None:
-            self.app._leave()
+        ambient.leave(self.app)
         if self._open:
             executor = self.app._engine.executor if self.app._engine is not None else None
             if executor is not None:

@@ -42,10 +42,11 @@ def enter(app: Launcher) -> Callable[[], None]:
     """
     _open.append(app)
     _entered.set((*_entered.get(), app))
-    return lambda: _leave(app)
+    return lambda: leave(app)
 
 
-def _leave(app: Launcher) -> None:
+def leave(app: Launcher) -> None:
+    """Undo `enter`."""
     if app in _open:
         _open.remove(app)
     # Not by token: an app may be closed from another context than it was opened in.

@@ -6,7 +6,7 @@ import importlib
 import sys
 from collections.abc import Iterable
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from perdure.authoring.references import Definition, in_body, in_module
 from perdure.authoring.step import StepDefinition
@@ -28,6 +28,7 @@ class Registry:
         self._steps: dict[str, AnyStep] = {}
         self._workflows: dict[str, dict[str, AnyWorkflow]] = {}
         self._serves: tuple[Serves, ...] = ()
+        self._planned: list[Any] = []
 
     # -- adding -------------------------------------------------------------------------------------------------------
 
@@ -72,6 +73,19 @@ class Registry:
                 f"module {module.__name__} has no workflow and no step; include the module that defines or imports them"
             )
         return self.add(*found)
+
+    def plan(self, things: Iterable[Any]) -> None:
+        """Have `load` include these modules (or definitions): nothing is imported before."""
+        self._planned += things
+
+    def load(self) -> None:
+        """Register what was planned, and what `add_main` does. Raises as `include` and `add` do."""
+        for thing in self._planned:
+            if isinstance(thing, StepDefinition | WorkflowDefinition):
+                self.add(cast("Definition", thing))
+            else:
+                self.include(thing)
+        self.add_main()
 
     def add_main(self) -> bool:
         """Register what the program's own file (or notebook, or prompt) has by now, defined or imported."""

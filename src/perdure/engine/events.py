@@ -44,10 +44,11 @@ Listener = Callable[[Lifecycle], None]
 
 
 class Events:
-    """The subscribers of one engine. Event loop only."""
+    """The subscribers of one app, whether or not it is open. Event loop only, once it is."""
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
+        self._on_dead: list[Callable[[str], None]] = []
 
     @property
     def wanted(self) -> bool:
@@ -56,18 +57,30 @@ class Events:
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with every event, on the loop; returns the unsubscriber. What it raises is logged and ignored."""
-        check_listener(listener)
-        self._listeners.append(listener)
+        return _add(self._listeners, listener)
 
-        def unsubscribe() -> None:
-            if listener in self._listeners:
-                self._listeners.remove(listener)
-
-        return unsubscribe
+    def on_dead(self, listener: Callable[[str], None]) -> Callable[[], None]:
+        """As `subscribe`, for the ids of runs that are given up as dead."""
+        return _add(self._on_dead, listener)
 
     def emit(self, event: Lifecycle) -> None:
         for listener in list(self._listeners):
             call(listener, event)
+
+    def dead(self, run_id: str) -> None:
+        for listener in list(self._on_dead):
+            call(listener, run_id)
+
+
+def _add(listeners: list[Any], listener: Any) -> Callable[[], None]:
+    check_listener(listener)
+    listeners.append(listener)
+
+    def remove() -> None:
+        if listener in listeners:
+            listeners.remove(listener)
+
+    return remove
 
 
 def call(listener: Callable[[Any], Any], argument: Any) -> None:

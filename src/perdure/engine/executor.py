@@ -62,7 +62,7 @@ class Executor:
         self._committer = committer
         self.holdings = Holdings(means.settings.max_runs)
         self.cache = Cache(means.settings.cache)
-        self.tell = Telling(means.store.now)
+        self.tell = Telling(means.store.now, means.events)
         self.nudges = Nudges(means, self.holdings, self._schedule, self._doubt)
         self.attempts = Attempts(means, self.drive, self._schedule, self._let_go)
         #: Called when a held run was let go: there is room again. With a time: some run wants to be looked at then.

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from perdure.authoring.registry import Registry
+from perdure.engine.events import Events
 from perdure.engine.settings import Settings
 from perdure.ports.clock import Clock
 from perdure.ports.store import Store
@@ -20,6 +21,8 @@ class Means:
     clock: Clock
     registry: Registry
     settings: Settings
+    #: Who hears of what happens here: the app's, so that it outlives this engine.
+    events: Events
     #: Names this engine in leases. No two ever have the same.
     owner: str
     #: Uniform in [0, 1).

@@ -7,7 +7,7 @@ from typing import Any
 
 from perdure.core.operation import Operation
 from perdure.engine.endings import Endings
-from perdure.engine.events import Events, Lifecycle, call
+from perdure.engine.events import Events, Lifecycle
 from perdure.engine.held import Held
 from perdure.model.commit import TurnCommit
 from perdure.model.failure import decode_failure
@@ -35,20 +35,17 @@ _STEP_KINDS = {
 class Telling:
     """Event loop only."""
 
-    def __init__(self, now: Callable[[], int]) -> None:
+    def __init__(self, now: Callable[[], int], events: Events) -> None:
         self._now = now
         #: Whoever waits for runs.
         self.endings = Endings()
         #: Whoever subscribed. Events are made only if somebody did.
-        self.events = Events()
-        #: Called with the id of every run that was given up as dead.
-        self.on_dead: list[Callable[[str], None]] = []
+        self.events = events
 
     def turn(self, held: Held, commit: TurnCommit, *, rests: bool) -> None:
         """A turn became durable. `rests` False: it wanted to park, but the run goes on."""
         if commit.status is Status.DEAD:
-            for listener in list(self.on_dead):
-                call(listener, held.key.id)
+            self.events.dead(held.key.id)
         if not self.events.wanted:
             return
         if commit.started_at is not None:
