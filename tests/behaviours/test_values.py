@@ -155,6 +155,22 @@ async def test_f61_the_first_run_sees_the_value_that_a_replay_sees(world: World,
     assert {type(one) for one in seen} == {type(value)}
 
 
+async def test_f61_a_local_steps_type_says_what_is_stored_too(world: World) -> None:
+    @workflow
+    async def body(ctx: Context) -> str:
+        found = await ctx.local_step("gives", lambda: {1: {2: "a"}}, type=dict[int, dict[int, str]])
+        return str(found[1][2])
+
+    @workflow
+    async def wrong(ctx: Context) -> None:
+        await ctx.local_step("gives", lambda: "text", type=int)
+
+    async with world.app(body, wrong) as app:
+        assert await (await app.start(body)).result() == "a"
+        with pytest.raises(RunFailed, match="local 'gives' at position 0"):
+            await (await app.start(wrong)).result()
+
+
 async def test_f61_without_a_hint_it_is_plain_json_both_times(world: World) -> None:
     seen: list[Any] = []
 

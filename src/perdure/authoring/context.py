@@ -106,8 +106,16 @@ class Context(ContextMarker):
         """
         check_name(name, "a local step's name")
         policy = with_options(_PLAIN, options, f"local step {name!r}") if options else _PLAIN
-        call = self._inside().local(name, closure, policy=policy, decode=values.decoder(type))
-        return cast("Coroutine[Any, Any, Any]", call)
+        instance = self._inside()
+
+        async def call() -> bytes:
+            result = closure()
+            if asyncio.iscoroutine(result) or asyncio.isfuture(result):
+                result = await result
+            return values.encode(result, type, what=f"result of local step {name!r} of {instance.describe()}")
+
+        future = instance.local(name, call, policy=policy, decode=values.decoder(type))
+        return cast("Coroutine[Any, Any, Any]", future)
 
     def side_effect(self, fn: Callable[[], T]) -> Coroutine[Any, Any, T]:
         """Call `fn` once and remember what it returned: for what must not change on replay, like a secret."""

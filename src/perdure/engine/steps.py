@@ -18,7 +18,6 @@ from perdure.core.operation import Operation
 from perdure.engine.held import QUEUED, Held
 from perdure.engine.means import Means
 from perdure.engine.threads import Threads
-from perdure.model import values
 from perdure.model.errors import NotRegistered, StepFailed, StepTimeout
 from perdure.model.history import Op
 from perdure.model.ids import step_id
@@ -144,8 +143,10 @@ class Steps:
     ) -> bytes:
         """`begun` is called when the function begins: a sync one may wait for a thread before."""
         if operation.op is Op.LOCAL:
+            assert operation.call is not None
             begun()
-            return await self._closure(held, operation)
+            payload: bytes = await operation.call()
+            return payload
         if not self._means.registry.has_step(operation.name):
             raise NotRegistered(
                 f"step {operation.name!r} of run {held.key.id!r} is not registered here, and remote steps require a "
@@ -159,14 +160,6 @@ class Steps:
         else:
             result = await self._threads.run(context.copy(), lambda: definition.fn(*args, **kwargs), begun)
         return definition.signature.encode_result(result)
-
-    async def _closure(self, held: Held, operation: Operation) -> bytes:
-        assert operation.call is not None
-        result = operation.call()
-        if asyncio.iscoroutine(result) or asyncio.isfuture(result):
-            result = await result
-        what = f"result of local step {operation.name!r} of run {held.key.id!r}"
-        return values.encode(result, what=what)
 
     def _next(self) -> None:
         while self._waiting and self._running < self._means.settings.max_steps:
