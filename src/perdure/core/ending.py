@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from perdure.core.explain import explained, raised_cancelled, swallowed_continue
 from perdure.core.turn import Cancelled, Completed, Continued, Failed
@@ -44,4 +44,7 @@ def _beside(error: BaseException) -> BaseException | None:
     """What a body that wanted to continue raised beside that (a task group holds it all); None if nothing."""
     if isinstance(error, ContinueAsNew):
         return None
-    return error.split(ContinueAsNew)[1] if isinstance(error, BaseExceptionGroup) else error
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    group = cast("BaseExceptionGroup[BaseException]", error)
+    return group.split(ContinueAsNew)[1]

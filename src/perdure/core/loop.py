@@ -28,6 +28,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 from perdure.core.order import check_new_future, check_new_task
+from perdure.core.unwinding import unwind
 from perdure.model.errors import ForbiddenInWorkflow
 
 T = TypeVar("T")
@@ -39,14 +40,7 @@ TURN_HANDLES = 1_000_000
 #: No timer is due later (microseconds): what every store's integer column holds. `sleep(math.inf)` is one that never fires.
 FAR = 1 << 61
 
-#: How many awaits a dying frame may try on its way out, before it is given up.
-LAST_AWAITS = 100
-
 _MASK = (1 << 61) - 2  # what fits a hash without being folded, and is never -1
-
-
-class Closing(BaseException):
-    """Unwinds the frames of an instance that is being dropped. Users never see it."""
 
 
 class Spin(BaseException):
@@ -191,7 +185,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             for task in self.live_tasks():
                 task._log_destroy_pending = False  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
                 tasks._enter_task(self, task)
-                if not _unwind(task.get_coro()):
+                if not unwind(task.get_coro()):
                     _STUBBORN.setdefault(self, []).append(task.get_coro())
                 tasks._leave_task(self, task)
                 tasks._unregister_task(task)
@@ -388,15 +382,3 @@ _STUBBORN: dict[WorkflowLoop, list[Any]] = {}
 def stubborn(loop: WorkflowLoop) -> bool:
     """True of a loop that was closed, but whose body could not be ended."""
     return loop in _STUBBORN
-
-
-def _unwind(coro: Any) -> bool:
-    """False for a body that cannot be ended."""
-    # Not `close`, which drops the inner frames of one that awaits on its way out: they would end somewhere else, complaining.
-    # Such a frame is suspended again, and is told again, at that await.
-    for _ in range(LAST_AWAITS):
-        try:
-            coro.throw(Closing())
-        except BaseException:
-            return True
-    return False
