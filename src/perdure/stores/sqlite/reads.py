@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from perdure.model.history import Entry
@@ -32,17 +33,29 @@ _HISTORY: Final = f"""{SELECT_ENTRIES} (
 _MESSAGES: Final = SELECT_MESSAGES + " (SELECT * FROM messages WHERE incarnation = ? ORDER BY number)"
 
 
+@contextmanager
+def _one_moment(connection: sqlite3.Connection) -> Generator[None]:
+    """Several statements that see the same state: large values are read on their own, and their rows may go meanwhile."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if connection.in_transaction:
+            connection.execute("COMMIT")
+
+
 def history(connection: sqlite3.Connection, incarnations: Sequence[int]) -> Mapping[int, Sequence[Entry]]:
     found: dict[int, list[Entry]] = {incarnation: [] for incarnation in incarnations}
-    for part in parts([(incarnation,) for incarnation in found]):
-        after, page = (-1, -1), _PAGE
-        while page == _PAGE:
-            [text] = execute_sized(connection, _HISTORY, 1, part, *after).fetchone()
-            rows = to_entries(connection, text)
-            for incarnation, _, entry in rows:
-                found[incarnation].append(entry)
-            page = len(rows)
-            after = rows[-1][:2] if rows else after
+    with _one_moment(connection):
+        for part in parts([(incarnation,) for incarnation in found]):
+            after, page = (-1, -1), _PAGE
+            while page == _PAGE:
+                [text] = execute_sized(connection, _HISTORY, 1, part, *after).fetchone()
+                rows = to_entries(connection, text)
+                for incarnation, _, entry in rows:
+                    found[incarnation].append(entry)
+                page = len(rows)
+                after = rows[-1][:2] if rows else after
     return found
 
 
@@ -52,8 +65,9 @@ def get(connection: sqlite3.Connection, run_id: str) -> Run | None:
 
 
 def messages(connection: sqlite3.Connection, incarnation: int) -> Sequence[Message]:
-    [text] = connection.execute(_MESSAGES, (incarnation,)).fetchone()
-    return tuple(message for _, message in to_messages(connection, text))
+    with _one_moment(connection):
+        [text] = connection.execute(_MESSAGES, (incarnation,)).fetchone()
+        return tuple(message for _, message in to_messages(connection, text))
 
 
 def value(connection: sqlite3.Connection, incarnation: int, key: str) -> bytes | None:
@@ -81,8 +95,9 @@ def runs(connection: sqlite3.Connection, query: RunQuery) -> Sequence[Run]:
         bound += [*([] if code is None else [code]), *values, query.limit]
     chosen = " UNION ALL ".join(branches)
     wanted = f"SELECT * FROM runs WHERE incarnation IN ({chosen}) ORDER BY incarnation DESC LIMIT ?"
-    [text] = connection.execute(f"{SELECT_RUNS} ({wanted}) AS found", [*bound, query.limit]).fetchone()
-    return to_runs(connection, text)
+    with _one_moment(connection):
+        [text] = connection.execute(f"{SELECT_RUNS} ({wanted}) AS found", [*bound, query.limit]).fetchone()
+        return to_runs(connection, text)
 
 
 def _conditions(query: RunQuery) -> tuple[str, list[str], list[Any]]:

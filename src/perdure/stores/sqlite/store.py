@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -72,7 +73,7 @@ class SqliteStore:
         if self._openings:
             return
         self._writer = self._reader = None
-        self._watch.close()
+        await asyncio.get_running_loop().run_in_executor(None, self._watch.close)  # it waits for a thread
         await reader.stop()
         await writer.stop()
 

@@ -1,0 +1,48 @@
+"""What is read in several statements is of one moment."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from perdure.model.commit import Create, Delete
+from perdure.ports.store import RunQuery
+from perdure.stores.sqlite import SqliteStore, reads
+from perdure.testing import ManualClock
+from perdure.testing.conformance.kit import new
+
+
+@pytest.mark.parametrize("verb", ["runs", "history", "messages"])
+async def test_a_deletion_between_the_statements_of_a_read_is_not_seen(tmp_path: Path, verb: str) -> None:
+    store = SqliteStore(str(tmp_path / "s.db"), clock=ManualClock())
+    await store.open()
+    large = b'"' + b"x" * 500_000 + b'"'
+    await store.write([Create(run=new(f"r{i}", input=large)) for i in range(3)])
+    deleted: list[str] = []
+    path = store._place.path
+    with (
+        closing(sqlite3.connect(path, isolation_level=None)) as reader,
+        closing(sqlite3.connect(path, isolation_level=None)) as other,
+    ):
+
+        def meanwhile(statement: str) -> None:
+            if statement.lstrip().startswith("SELECT") and not deleted:
+                deleted.append(statement)
+            elif len(deleted) == 1:
+                deleted.append(statement)
+                other.execute("DELETE FROM runs")
+
+        reader.set_trace_callback(meanwhile)
+        if verb == "runs":
+            assert [run.input for run in reads.runs(reader, RunQuery())] == [large] * 3
+            assert len(deleted) == 2  # it took more than one statement
+        elif verb == "history":
+            assert reads.history(reader, [1, 2]) == {1: [], 2: []}
+        else:
+            assert reads.messages(reader, 1) == ()
+        reader.set_trace_callback(None)
+    await store.write([Delete("r0", b"null")])
+    await store.close()
