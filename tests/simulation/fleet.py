@@ -19,11 +19,12 @@ from typing import Any, TypeVar
 from unittest.mock import patch
 
 from perdure import Perdure
+from perdure.engine.executor import Executor
 from perdure.model.errors import StoreUnavailable
 from perdure.stores.memory import MemoryStore
 from perdure.testing import ManualClock
 from tests.simulation.hostloop import HostLoop, bury
-from tests.simulation.process import ClockedRenewal, Gone, NoWatchdog, Process, State, Weather
+from tests.simulation.process import ClockedRenewal, Gone, NoWatchdog, Process, State, Weather, noted
 from tests.simulation.truth import Truth
 
 T = TypeVar("T")
@@ -262,6 +263,7 @@ def simulated(
             patch("perdure.engine.engine.Renewal", ClockedRenewal),
             patch("perdure.engine.engine.Watchdog", NoWatchdog),
             patch("perdure.app.secrets", Chance(rng)),
+            patch.object(Executor, "instance", noted(Executor.instance)),
             patch("perdure.engine.handle.secrets", Chance(Random(0))),  # ids of signals: they steer nothing
         ):
             fleet = Fleet(rng, include=include, weather=weather, size=size)

@@ -76,12 +76,24 @@ def _told(context: dict[str, Any]) -> str:
 
 def bury(loop: HostLoop) -> None:
     """Let go of what a dead loop still holds, without a word."""
-    for task in asyncio.all_tasks(loop):
-        task._log_destroy_pending = False  # type: ignore[attr-defined]
-        coro: Any = task.get_coro()
+    events._set_running_loop(loop)
+    try:
+        for task in asyncio.all_tasks(loop):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            _unwind(task.get_coro())
+    finally:
+        events._set_running_loop(None)
+    loop.close()
+
+
+class _Buried(BaseException):
+    """Ends the coroutines of a dead process."""
+
+
+def _unwind(coro: Any) -> None:
+    # Not `close`, which drops the inner frames of one that awaits something on its way out.
+    for _ in range(100):
         try:
-            coro.close()
+            coro.throw(_Buried())
         except BaseException:
-            pass  # It awaits on its way out, on a loop that is closed.
-    if not loop.is_closed():
-        loop.close()
+            return

@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 from perdure import Perdure
 from perdure.authoring import ambient
+from perdure.core.instance import Instance
+from perdure.engine.executor import Executor
 from perdure.engine.services.renewal import Renewal
 from perdure.engine.services.watchdog import Watchdog
 from perdure.model.errors import StoreUnavailable
@@ -162,6 +164,17 @@ class NoWatchdog(Watchdog):
         return False
 
 
+def noted(make: Callable[..., Instance]) -> Callable[..., Instance]:
+    """`Executor.instance`, so that a process that died can be cleaned up after."""
+
+    def make_and_note(executor: Executor, *arguments: Any) -> Instance:
+        instance = make(executor, *arguments)
+        current.get().instances.append(instance)
+        return instance
+
+    return make_and_note
+
+
 class Process:
     """Up from its making on. `options` are those of `Perdure`."""
 
@@ -174,6 +187,9 @@ class Process:
         self.stopped_until = 0.0
         #: What its engine calls itself in leases.
         self.owner = ""
+        self._executor: Executor | None = None
+        #: All that it ever made; else the collector would find those of a dead process, and complain.
+        self.instances: list[Instance] = []
         self._open = False
         self._leave = asyncio.Event()
         self._owed: dict[asyncio.Future[Any], HostLoop] = {}
@@ -191,6 +207,11 @@ class Process:
         """True if it can be asked to do something."""
         return self._open and self.state is State.UP
 
+    def epoch_of(self, incarnation: int) -> int | None:
+        """By which claim it holds a run."""
+        held = None if self._executor is None else self._executor.holdings.get(incarnation)
+        return None if held is None else held.epoch
+
     async def _live(self) -> None:
         while not self._open:
             try:
@@ -200,6 +221,7 @@ class Process:
             else:
                 self._open = True
                 self.owner = self.app.engine.means.owner
+                self._executor = self.app.engine.executor
         await self._leave.wait()
         try:
             await self.app.__aexit__(None, None, None)
@@ -255,12 +277,8 @@ class Process:
     def bury(self) -> None:
         """Clean up after it, for the sake of the real process."""
         ambient.leave(self.app)
-        if self._open:
-            executor = self.app._engine.executor if self.app._engine is not None else None
-            if executor is not None:
-                for held in executor.holdings.all():
-                    held.instance.close()
-                executor.cache.clear()
+        for instance in self.instances:
+            instance.close()
         bury(self.loop)
 
 

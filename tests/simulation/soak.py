@@ -20,11 +20,11 @@ STORM = Weather(
     lost_answer=0.02,
     crash_in_verb=0.01,
     stop_in_verb=0.01,
-    crash=0.0005,
+    crash=0.001,
     stop=0.001,
-    leave=0.0005,
+    leave=0.002,
     lost_hint=0.3,
-    jump=0.0005,
+    jump=0.001,
 )
 
 

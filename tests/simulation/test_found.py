@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure import Context, Status, current_step, step, workflow
+from perdure import Context, FatalError, Status, current_step, step, workflow
 from perdure.model.errors import StoreUnavailable, UsageError
 from perdure.model.history import Event
 from perdure.ports.store import Held, Renewal, Serves
@@ -189,6 +189,36 @@ async def test_steps_that_a_block_cut_off_use_up_their_attempt(world: World) -> 
         await app.settle()
         assert await run.result() == 3
     assert attempts == [("r~1", 1), ("r", 1), ("r", 2), ("r~1", 1)]
+
+
+async def test_a_requeued_run_that_is_lost_at_once_uses_up_its_attempt(world: World) -> None:
+    attempts: list[int] = []
+    barrier = Barrier()
+
+    @step
+    async def fragile() -> int:
+        attempts.append(current_step().attempt)
+        if len(attempts) == 1:
+            raise FatalError("not the first time")
+        await barrier.wait()
+        return 1
+
+    @workflow
+    async def works(ctx: Context) -> int:
+        return await fragile()
+
+    gate = world.gate()
+    async with world.app(works, store=gate, lease=5, drain=0.01) as lost, world.client(works) as client:
+        run = await lost.start(works, id="r")
+        await lost.settle()
+        await run.requeue()
+        await barrier.reached.wait()
+        world.clock.advance(6)  # it was not renewed: nobody drives the real renewal thread here
+        barrier.open()
+        async with world.app(works) as other:
+            await other.settle()
+            assert await client.get_run("r").result() == 1
+    assert attempts == [1, 2, 3]
 
 
 async def test_f85_who_waits_on_an_app_that_closes_is_told(world: World) -> None:

@@ -36,7 +36,7 @@ class Truth:
             self._trouble(f"attempt {step.attempt} of {step.run_id}#{step.seq} began twice")
         self._attempts.add((step.key, step.attempt))
         run = await self._store.get(step.run_id)
-        if run is None or run.owner != process.owner:
+        if run is None or (run.owner, run.epoch) != (process.owner, process.epoch_of(run.incarnation)):
             return  # It lost the run and does not know it yet: what it does will be fenced.
         history = (await self._store.history([run.incarnation]))[run.incarnation]
         entries = [entry for entry in history if entry.seq == step.seq]

@@ -72,8 +72,12 @@ class Loading:
         return dict(await self._means.store.history(wanted)) if wanted else {}
 
     async def _give_back(self, claims: Sequence[Claimed]) -> None:
-        """If the store takes them back, they need not wait for their leases to end, nor count as lost."""
-        held = [Claim(claimed.run.incarnation, claimed.run.epoch, 0) for claimed in claims]
+        """If the store takes them back, they need not wait for their leases to end, nor count as lost.
+
+        But for those that were lost before: steps may have been in flight, which whoever claims them next must know.
+        """
+        back = [claimed.run for claimed in claims if not claimed.orphaned]
+        held = [Claim(run.incarnation, run.epoch, 0) for run in back]
         try:
             await self._means.store.release(self._means.owner, held)
         except StoreError as error:
@@ -123,7 +127,7 @@ class Loading:
         elif fresh and (fault := _fault(instance, claimed, history)) is not None:
             executor.block(held, fault)
         else:
-            requeued = bool(history) and history[-1].event is Event.REQUEUED
+            requeued = claimed.was is Status.PENDING and bool(history) and history[-1].event is Event.REQUEUED
             if claimed.was is not Status.SUSPENDED and not requeued:  # else no step was in flight
                 executor.attempts.cut(held)
             executor.drive(held)
