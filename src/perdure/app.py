@@ -113,7 +113,7 @@ class Perdure:
             )
             engine = Engine(means, consume=self._consume)
             await engine.start()
-        except BaseException:
+        except (Exception, asyncio.CancelledError):  # a coroutine that is being dropped cannot await
             ambient.leave(self)
             if engine is not None:
                 await engine.stop()

@@ -270,3 +270,24 @@ async def test_a_step_error_is_traced_from_the_users_code_on(world: World) -> No
     [note] = caught.value.__cause__.__notes__  # type: ignore[union-attr]
     assert __file__ in note.split("File ")[1]  # the first frame
     assert "perdure/engine" not in note
+
+
+async def test_what_fails_is_in_the_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    @step(max_attempts=2, base=1)
+    async def fails() -> None:
+        raise RuntimeError("boom")
+
+    @workflow
+    async def body(ctx: Context) -> None:
+        await fails()
+
+    with caplog.at_level(logging.INFO, "perdure.engine"):
+        async with world.app(body) as app:
+            run = await app.start(body, id="r")
+            await app.tick(2)
+            with pytest.raises(RunFailed):
+                await run.result()
+    texts = [record.getMessage() for record in caplog.records]
+    assert any("'fails' of run 'r' failed and will be tried again" in text and "boom" in text for text in texts)
+    assert any("'fails' of run 'r' failed: " in text for text in texts)
+    assert any(text.startswith("perdure: run 'r' failed: ") for text in texts)

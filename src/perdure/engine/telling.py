@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -10,9 +11,11 @@ from perdure.engine.endings import Endings
 from perdure.engine.events import Events, Lifecycle
 from perdure.engine.held import Held
 from perdure.model.commit import TurnCommit
-from perdure.model.failure import decode_failure
+from perdure.model.failure import decode_failure, summary
 from perdure.model.history import Event, Op
 from perdure.model.run import Run, Status
+
+log = logging.getLogger("perdure.engine")
 
 _KINDS = {
     Status.SUSPENDED: "run.suspended",
@@ -32,6 +35,9 @@ _STEP_KINDS = {
 }
 
 
+_ATTEMPTS = frozenset({Event.FAILED, Event.ATTEMPT_FAILED})
+
+
 class Telling:
     """Event loop only."""
 
@@ -46,6 +52,8 @@ class Telling:
         """A turn became durable. `rests` False: it wanted to park, but the run goes on."""
         if commit.status is Status.DEAD:
             self.events.dead(held.key.id)
+        if log.isEnabledFor(logging.INFO):
+            _note(held, commit)
         if not self.events.wanted:
             return
         if commit.started_at is not None:
@@ -87,3 +95,14 @@ class Telling:
         return Lifecycle(
             kind, run.id, held.key.incarnation, run.workflow, run.version, run.namespace, self._now(), **facts
         )
+
+
+def _note(held: Held, commit: TurnCommit) -> None:
+    """What went wrong, for whoever reads the log: attempts, and the end of the run."""
+    for entry in commit.entries:
+        if entry.op in _STEPS and entry.event in _ATTEMPTS:
+            what = "failed" if entry.event is Event.FAILED else "failed and will be tried again"
+            reason = summary(decode_failure(entry.payload or b""))
+            log.info("perdure: step %r of run %r %s: %s", entry.name, held.key.id, what, reason)
+    if commit.error is not None and commit.status is not Status.BLOCKED:  # that is a warning of its own
+        log.info("perdure: run %r %s: %s", held.key.id, commit.status, summary(decode_failure(commit.error)))
