@@ -220,6 +220,7 @@ def _without_repeats(recording: Recording, index: int, turn: Shown) -> Shown:
     bare = msgspec.structs.replace(
         commit,
         joins=tuple(join for join in commit.joins if not join.again),
+        children=tuple(child for child in commit.children if not child.again),
         waits=tuple(wait for wait in commit.waits if wait.seq in turn.issued),
         unwaits=tuple(seq for seq in commit.unwaits if seq in closed),
     )
