@@ -307,6 +307,10 @@ class Perdure:
             raise RunEnded(
                 f"run {answer.run.id!r} has ended ({answer.run.status}); {messages[0].name!r} was not delivered"
             )
+        if isinstance(answer, Exists) and answer.run.workflow != definition.name:
+            raise UsageError(
+                f"run id {new.id!r} is taken by a run of workflow {answer.run.workflow!r}; nothing was started"
+            )
         key = answer.run.key if isinstance(answer, Exists) else getattr(answer, "key", None)
         return RunHandle(engine, new.id, definition, key)
 

@@ -18,6 +18,7 @@ from perdure import (
     Status,
     StoreError,
     StoreUnavailable,
+    UsageError,
     step,
     workflow,
 )
@@ -339,3 +340,10 @@ async def test_f05_an_id_that_is_none_is_refused_everywhere(world: World, run_id
         with pytest.raises(RunFailed, match="id"):
             await (await app.start(parent, id="parent")).result()
         assert [run.id for run in await app.runs()] == ["parent"]
+
+
+async def test_start_04_an_id_that_another_workflow_has_is_refused(world: World) -> None:
+    async with world.app(greet, waits) as app:
+        await (await app.start(greet, "you", id="r")).result()
+        with pytest.raises(UsageError, match=r"'r' is taken by a run of workflow 'greet'"):
+            await app.start(waits, id="r")

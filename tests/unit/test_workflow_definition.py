@@ -102,7 +102,7 @@ async def test_the_function_itself_can_be_called_for_unit_tests() -> None:
         ({"timeout": 0}, "timeout must be positive"),
         ({"timeout": "1h"}, "timeout must be seconds or a timedelta"),
         ({"origin": ""}, "an origin is empty"),
-        ({"validate": "x"}, "validate of workflow 'ship' must be a function"),
+        ({"validate": "x"}, "validate of workflow 'ship' must be a plain function"),
     ],
 )
 def test_a_bad_option_is_refused(options: dict[str, Any], message: str) -> None:
@@ -638,3 +638,12 @@ def test_calling_a_workflow_in_a_workflow_says_what_to_write() -> None:
     error = restore(ended.failure)
     assert isinstance(error, ForbiddenInWorkflow)
     assert "run 'r1' (parent@1) called workflow 'ship' (version 1) directly; write `await ship.run(...)`" in str(error)
+
+
+def test_validate_must_be_a_plain_function() -> None:
+    async def never_awaited(n: int) -> None: ...
+
+    with pytest.raises(UsageError, match="plain function"):
+
+        @workflow(validate=never_awaited)
+        async def checked(ctx: Context, n: int) -> None: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -284,8 +285,8 @@ def _define(
         raise UsageError(
             f"@workflow needs an async function, but {function.location} is a plain one: write `async def`"
         )
-    if validate is not None and not callable(validate):
-        raise UsageError(f"validate of {owner} must be a function, not {shown(validate)}")
+    if validate is not None and (not callable(validate) or inspect.iscoroutinefunction(validate)):
+        raise UsageError(f"validate of {owner} must be a plain function (it is not awaited), not {shown(validate)}")
     wants_context = takes_context(function.call, owner)
     return WorkflowDefinition(
         function.name,
