@@ -16,7 +16,7 @@ from perdure.model.run import Status
 from perdure.ports.store import Held, Renewal, Renewer, Store
 from perdure.stores.memory import MemoryStore
 from perdure.testing import ManualClock, TestApp
-from perdure.testing.kit import at_once
+from perdure.testing.kit import at_once, let_others_go_on
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ class World:
         """What it returns. Until then, whenever all apps (which must be on gates) only wait, time jumps to what is due next."""
         task = asyncio.ensure_future(coroutine)
         while not task.done():
-            await asyncio.sleep(0)
+            await let_others_go_on()
             due = self.clock.next_alarm()
             busy = at_once() > 0 or any(gate.at_work for gate in self._gates)
             if not busy and due is not None and due <= self.after(3600):

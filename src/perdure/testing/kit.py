@@ -74,7 +74,7 @@ class TestApp(Perdure):
             async with asyncio.timeout(self.patience):
                 await engine.rest(steps=steps)
                 while at_once() > 0:
-                    await _let_others_go_on()
+                    await let_others_go_on()
                     await engine.rest(steps=steps)
         except TimeoutError:
             running = ", ".join(self._in_flight()) or "no step"
@@ -102,7 +102,7 @@ class TestApp(Perdure):
         ]
 
 
-#: How many tasks of a loop are in `_let_others_go_on`.
+#: How many tasks of a loop are in `let_others_go_on`.
 _polite: WeakKeyDictionary[asyncio.AbstractEventLoop, int] = WeakKeyDictionary()
 
 
@@ -115,7 +115,8 @@ def at_once() -> int:
     return len(getattr(loop, "_ready", ())) - _polite.get(loop, 0)
 
 
-async def _let_others_go_on() -> None:
+async def let_others_go_on() -> None:
+    """Everything that could go on at once does."""
     loop = asyncio.get_running_loop()
     _polite[loop] = _polite.get(loop, 0) + 1
     try:
