@@ -662,3 +662,36 @@ async def test_f34_nested_groups_travel_from_step_to_body_and_except_star_works(
     async with world.app(body) as app:
         await app.get_run("r1").signal("go")
         assert await app.get_run("r1").result() == ["value 1", "key", "fatal code [1]"]
+
+
+async def test_a_process_that_may_hold_one_run_drives_a_family(world: World) -> None:
+    @workflow
+    async def leaf(ctx: Context, n: int) -> int:
+        return await ctx.side_effect(lambda: n)
+
+    @workflow
+    async def tree(ctx: Context, depth: int) -> int:
+        if depth == 0:
+            return sum(await ctx.all(leaf, [1, 2, 3]))
+        return sum(await asyncio.gather(ctx.child(tree, depth - 1), ctx.child(tree, depth - 1)))
+
+    async with world.app(tree, leaf, max_runs=1) as app:
+        assert await (await app.start(tree, 3)).result() == 48
+
+
+async def test_child_21_in_a_step_they_are_runs_of_the_app_around(world: World) -> None:
+    @workflow
+    async def ship(ctx: Context, n: int) -> int:
+        return n * 10
+
+    @step
+    async def ships(n: int) -> int:
+        return await ship.using(id=f"from a step {n}").run(n)
+
+    @workflow
+    async def order(ctx: Context) -> int:
+        return await ships(4)
+
+    async with world.app(order, ship) as app:
+        assert await (await app.start(order)).result() == 40
+        assert (await app.get_run("from a step 4").info()).parent is None

@@ -221,3 +221,26 @@ async def test_a_hot_chain_does_not_keep_others_from_running(world: World) -> No
         run = await app.start(hot, 0, id="hot")
         assert await (await app.start(counts, 1, 1)).result() == 1
         assert await run.result() == 200
+
+
+async def test_can_awaited_children_of_the_old_link_are_cancelled_and_detached_ones_go_on(world: World) -> None:
+    @workflow
+    async def waits(ctx: Context) -> str:
+        return await ctx.wait_for_signal("go", type=str)
+
+    @workflow
+    async def goes_on(ctx: Context, n: int) -> int:
+        if n == 0:
+            task = asyncio.ensure_future(ctx.child(waits, id="awaited"))
+            await ctx.start_child(waits, id="detached")
+            await asyncio.sleep(10)
+            assert not task.done()
+            ctx.continue_as_new(1)
+        return n
+
+    async with world.app(goes_on, waits) as app:
+        run = await app.start(goes_on, 0)
+        await app.tick(10)
+        assert await run.result() == 1
+        assert await app.get_run("awaited").status() is Status.CANCELLED
+        assert await app.get_run("detached").status() is Status.SUSPENDED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextvars import ContextVar
@@ -642,3 +643,58 @@ async def test_a_step_failed_whose_class_is_not_known_says_all_there_is(world: W
 
     async with world.app(catches) as app:
         assert await (await app.start(catches)).result() == ["of no module", "hidden", "Hidden", "True"]
+
+
+async def test_local_a_step_is_tried_again_while_another_still_runs(world: World) -> None:
+    barrier = Barrier()
+    tries: list[int] = []
+
+    @step(max_attempts=3, base=10, backoff="fixed")
+    async def fails() -> str:
+        tries.append(world.clock.now())
+        if len(tries) < 3:
+            raise ValueError("again")
+        return "third time"
+
+    @step
+    async def hold() -> str:
+        await barrier.wait()
+        return "held"
+
+    @workflow
+    async def both(ctx: Context) -> list[str]:
+        return list(await asyncio.gather(hold(), fails()))
+
+    async with world.app(both) as app:
+        run = await app.start(both)
+        await app.tick(20, steps=False)
+        assert [s.state for s in await run.steps()] == [State.PENDING, State.COMPLETED]
+        barrier.open()
+        assert await run.result() == ["held", "third time"]
+        assert [after - before for before, after in itertools.pairwise(tries)] == [10_000_000] * 2
+
+
+async def test_a_step_that_waits_for_room_is_forgotten_with_its_run(world: World) -> None:
+    barrier = Barrier()
+    ran: list[str] = []
+
+    @step
+    async def hold(who: str) -> None:
+        ran.append(who)
+        await barrier.wait()
+
+    @workflow
+    async def holds(ctx: Context) -> None:
+        await hold(ctx.run_id)
+
+    async with world.app(holds, max_steps=1) as app:
+        runs = [await app.start(holds, id=f"r{n}") for n in range(4)]
+        await app.settle(steps=False)
+        assert ran == ["r0"]
+        await runs[1].cancel()
+        await runs[0].cancel()
+        await app.settle(steps=False)
+        assert ran == ["r0", "r2"]
+        barrier.open()
+        await runs[3].result()
+        assert ran == ["r0", "r2", "r3"]

@@ -347,3 +347,38 @@ async def test_start_04_an_id_that_another_workflow_has_is_refused(world: World)
         await (await app.start(greet, "you", id="r")).result()
         with pytest.raises(UsageError, match=r"'r' is taken by a run of workflow 'greet'"):
             await app.start(waits, id="r")
+
+
+async def test_start_11_a_signal_does_not_wake_a_delayed_run_before_its_time(world: World) -> None:
+    @workflow
+    async def waits(ctx: Context) -> list[str]:
+        return [await ctx.wait_for_signal("go", type=str), f"{ctx.now():%S}"]
+
+    async with world.app(waits) as app:
+        run = await app.signal_with_start(waits, id="r1", signal="go", payload="early", delay=60)
+        await app.tick(59)
+        stored = await run.info()
+        assert (stored.status, stored.started_at) == (Status.SUSPENDED, None)
+        await run.signal("go", "later")
+        await app.settle()
+        assert (await run.info()).started_at is None
+        await app.tick(1)
+        assert await run.result() == ["early", "00"]
+
+
+async def test_start_04_two_starts_of_one_id_at_once(world: World) -> None:
+    ran: list[int] = []
+
+    def run(n: int) -> int:
+        ran.append(n)
+        return n
+
+    @workflow
+    async def one(ctx: Context, n: int) -> int:
+        return await ctx.side_effect(lambda: run(n))
+
+    async with world.app(one) as app:
+        runs = await asyncio.gather(*(app.start(one, n, id="same") for n in range(5)))
+        results = {await run.result() for run in runs}
+        assert len(results) == 1
+        assert ran == list(results)
