@@ -268,15 +268,15 @@ def test_a_reloaded_module_takes_the_place_of_what_it_was(write: Write) -> None:
 
 
 def test_a_file_run_as_main_and_imported_again_is_the_same(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    write("program", "@step\nasync def charge(): ...\n@workflow\nasync def main(ctx): await charge()\n")
-    imported = importlib.import_module("program")
+    write("registry_program", "@step\nasync def charge(): ...\n@workflow\nasync def main(ctx): await charge()\n")
+    imported = importlib.import_module("registry_program")
     main = types.ModuleType("__main__")
     assert imported.__file__ is not None
     exec(compile(Path(imported.__file__).read_text(), imported.__file__, "exec"), vars(main))
     monkeypatch.setitem(sys.modules, "__main__", main)
     registry = Registry()
     registry.add_main()
-    registry.include("program")
+    registry.include("registry_program")
     assert names(registry) == (["main@1"], ["charge"])
     assert registry.step("charge") is imported.charge
 

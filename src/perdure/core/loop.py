@@ -174,8 +174,15 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         return [task for task in self._tasks if not task.done()]
 
     def let_go(self) -> None:
-        """Forget the tasks that are done: asyncio then says which of their errors nobody looked at."""
+        """The body has ended: forget its tasks, and say which of their errors nobody looked at.
+
+        (Asyncio says so when a task is collected, which is a matter of the Python version.)
+        """
+        done = [task for task in self._tasks if task.done()]
         self._tasks = self.live_tasks()
+        for task in done:
+            if getattr(task, "_log_traceback", False) and not task.cancelled():
+                self.host.complain("Task exception was never retrieved", task.exception())
 
     def close(self) -> None:
         """Drop the instance: unwind every coroutine. What a dying frame still awaits never comes, and nothing warns."""
@@ -273,7 +280,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             return _stillborn(task)
         self._tasks.append(task)
         if len(self._tasks) >= self._prune_at:
-            self.let_go()
+            self._tasks = self.live_tasks()  # the body may still ask those that are done
             self._prune_at = 2 * len(self._tasks) + 32
         return task
 
