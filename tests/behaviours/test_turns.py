@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from perdure import Context, Status, step, workflow
-from tests.behaviours.world import Barrier, World, goes_on
+from perdure.model.commit import Send
+from perdure.model.messages import MessageKind, Outgoing
+from tests.behaviours.world import Barrier, World, ends, goes_on
 
 calls: list[int] = []
 
@@ -113,3 +115,27 @@ async def test_a_run_that_is_blocked_over_unread_messages_stays_blocked(world: W
         await app.settle()
         assert await run.status() is Status.BLOCKED
         assert (await run.info()).inbox == 4
+
+
+async def test_a_turn_that_ends_over_an_unread_cancel_goes_back_and_takes_it_in(world: World) -> None:
+    seen: list[str] = []
+
+    @workflow
+    async def body(ctx: Context) -> str:
+        try:
+            return str(await note(1))
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+
+    store, other = world.gate(), world.store()
+    await other.open()
+    async with world.app(body, store=store) as app:
+        stop = store.stop("before", "write", ends)
+        run = await app.start(body, id="r")
+        await stop.reached.wait()
+        await other.write([Send(Outgoing(kind=MessageKind.CANCEL, run_id="r", name="cancel"))])
+        stop.release()
+        assert await run.wait() is Status.CANCELLED
+        assert seen == ["cancelled"]
+    await other.close()

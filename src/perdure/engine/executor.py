@@ -32,15 +32,17 @@ from perdure.engine.held import Held
 from perdure.engine.holdings import Holdings
 from perdure.engine.means import Means
 from perdure.engine.nudges import Nudges
+from perdure.engine.rereading import reread
 from perdure.engine.steps import Steps
 from perdure.engine.telling import Telling
 from perdure.model.commit import Applied, Create, Exists, Fenced, Moved, Refused, TurnCommit, Unstorable
 from perdure.model.endings import timeout_failure
-from perdure.model.errors import PerdureError, StoreError
+from perdure.model.errors import PerdureError
 from perdure.model.failure import Failure, decode_failure
 from perdure.model.history import Event
 from perdure.model.messages import Message, Outgoing
 from perdure.model.run import TERMINAL, NewRun, Run, RunKey, Status
+from perdure.model.shown import shown
 from perdure.ports.store import Held as Claim
 
 log = logging.getLogger("perdure.engine")
@@ -160,7 +162,8 @@ class Executor:
             commit = self._settle(held, turn)
         except Exception as error:
             log.exception("perdure: a turn of %s failed; this is a fault in Perdure", held.instance.describe())
-            self.block(held, PerdureError(f"a turn of {held.instance.describe()} failed inside Perdure: {error!r}"))
+            fault = PerdureError(f"a turn of {held.instance.describe()} failed inside Perdure: {shown(error)}")
+            self.block(held, fault)
             return
         except BaseException as error:
             log.critical("perdure: %s raised %r, which stops this process", held.instance.describe(), error)
@@ -338,19 +341,12 @@ class Executor:
         held.tasks[NO_SEQ] = self._means.loop.create_task(self._reload(held))
 
     async def _reload(self, held: Held) -> None:
-        store = self._means.store
-        try:
-            history = (await store.history([held.key.incarnation]))[held.key.incarnation]
-            run = await store.get(held.key.id)
-            if run is None or run.key != held.key or run.started_at is None or held.gone:
-                return
-            unread = await store.messages(run.incarnation)
-        except StoreError as error:
-            log.warning("perdure: cannot read run %r again; its lease runs out: %s", held.key.id, error)
+        stored = await reread(self._means.store, held.key)
+        if stored is None or held.gone:
             self._let_go(held)
             return
         held.instance = self.instance(held.definition, held.instance.run)
-        held.instance.replay(history, run.started_at, seen=run.seen, unread=unread)
+        held.instance.replay(stored.history, stored.started_at, seen=stored.seen, unread=stored.unread)
         del held.tasks[NO_SEQ]
         self._schedule(held)
 
