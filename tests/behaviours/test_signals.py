@@ -219,6 +219,25 @@ async def test_f16_a_run_that_waits_while_a_step_runs_hears_at_once_what_is_sent
         assert await run.result() == "enough"
 
 
+@by_both
+async def test_f16_and_soon_what_is_sent_elsewhere(world: World, how: str) -> None:
+    barrier = Barrier()
+
+    @workflow
+    async def races(ctx: Context) -> str:
+        task = asyncio.ensure_future(ctx.local_step("work", barrier.wait))
+        said = await ctx.wait_for_signal("go", token=TOKEN if how == "token" else None, type=str)
+        task.cancel()
+        return said
+
+    async with world.app(races) as worker, world.client() as client:
+        run = await worker.start(races, id="r1")
+        await barrier.reached.wait()
+        await send(client, how, "enough")
+        world.clock.advance(1)
+        assert await run.result() == "enough"
+
+
 async def test_f17_a_token_keeps_what_nobody_waits_for(world: World) -> None:
     async with world.client() as client:
         for payload in ("first", "second", "third"):

@@ -141,8 +141,11 @@ class ClockedRenewal(Renewal):
 
     def _ring(self) -> None:
         self._renew(self._renewer)
-        self._answer()
         self._arm()
+
+    def kick(self) -> None:
+        if len(self._executor.holdings):
+            self._means.loop.call_soon(self._renew, self._renewer)
 
     async def fresh(self) -> bool:
         if len(self._executor.holdings) and not self._fresh():

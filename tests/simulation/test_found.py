@@ -213,7 +213,8 @@ async def test_a_requeued_run_that_is_lost_at_once_uses_up_its_attempt(world: Wo
         await lost.settle()
         await run.requeue()
         await barrier.reached.wait()
-        world.clock.advance(6)  # it was not renewed: nobody drives the real renewal thread here
+        gate.frozen = True  # its lease is not renewed
+        world.clock.advance(6)
         barrier.open()
         async with world.app(works) as other:
             await other.settle()

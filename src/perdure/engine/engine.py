@@ -23,6 +23,9 @@ from perdure.ports.store import Store
 
 log = logging.getLogger("perdure.engine")
 
+#: Microseconds: so often at most what others have done to the runs held here is looked for, while somebody does something.
+_LISTEN = 500_000
+
 
 class Engine:
     """One process's share of the work on one store. With `consume` False it only talks to the store: a client."""
@@ -58,6 +61,7 @@ class Engine:
         for service in (*self._threads, self.claimer, self.auditor):
             service.start()
         self.watcher.subscribe(self.claimer.kick)
+        self.watcher.subscribe(self.renewal.kick, pause=_LISTEN)
         await self.serve()
 
     async def serve(self) -> None:
@@ -104,10 +108,11 @@ class Engine:
             if self.consume:
                 await self.claimer.idle()
             await self.committer.idle()
+            await self.renewal.idle()
             if steps:
                 await self.executor.settled()
             await asyncio.sleep(0)
-            if not (self.claimer.busy or self.committer.busy or self.executor.busy()):
+            if not (self.claimer.busy or self.committer.busy or self.renewal.busy or self.executor.busy()):
                 return
 
     async def stop(self) -> None:

@@ -34,6 +34,8 @@ class Renewal:
         self._renewed = 0
         #: Who waits for the next one.
         self._asked: list[asyncio.Future[None]] = []
+        #: How often a renewal was asked for, and up to which of these one has been made.
+        self._wanted = self._made = 0
 
     def start(self) -> None:
         self._renewed = self._means.store.now()
@@ -42,18 +44,33 @@ class Renewal:
         self._thread.start()
 
     def kick(self) -> None:
-        """Renew soon: some of the held runs may have been cancelled."""
+        """Renew soon: some of the held runs may have been cancelled, or sent a message, elsewhere."""
+        if self._thread is not None and len(self._executor.holdings):
+            self._wanted += 1
+            self._wake.set()
+
+    @property
+    def busy(self) -> bool:
+        """True from when a renewal was asked for until it is made."""
+        return self._made < self._wanted
+
+    async def idle(self) -> None:
+        """Wait until what was asked for has been done."""
+        while self.busy and not self._stopping:
+            await self._next()
+
+    async def _next(self) -> None:
+        future: asyncio.Future[None] = self._means.loop.create_future()
+        self._asked.append(future)
         self._wake.set()
+        await future
 
     async def fresh(self) -> bool:
         """See that none of our leases has run out behind our back (the machine slept, the store was away): else we would
         claim, and run twice, what we still hold. At once if they were renewed lately; False if they cannot be now."""
         if not len(self._executor.holdings) or self._fresh():
             return True
-        future: asyncio.Future[None] = self._means.loop.create_future()
-        self._asked.append(future)
-        self._wake.set()
-        await future
+        await self._next()
         return self._fresh()
 
     def _fresh(self) -> bool:
@@ -65,6 +82,7 @@ class Renewal:
         self._wake.set()
         if self._thread is not None:
             await self._means.loop.run_in_executor(None, self._thread.join)
+        self._answer(self._wanted)
 
     def _run(self, renewer: Renewer) -> None:
         interval = self._means.settings.lease / 3 / 1_000_000
@@ -75,6 +93,7 @@ class Renewal:
                 self._wake.clear()
                 if self._stopping:
                     return
+                wanted = self._wanted
                 try:
                     if not self._watchdog.dead():
                         released = False
@@ -84,7 +103,7 @@ class Renewal:
                 except Exception:
                     # Without this thread every lease of this process would run out.
                     log.exception("perdure: renewing leases failed, trying again; this is a fault in Perdure")
-                self._tell(self._answer)
+                self._tell(self._answer, wanted)
         finally:
             renewer.close()
 
@@ -94,7 +113,8 @@ class Renewal:
         except RuntimeError:
             self._stopping = True  # the loop is closed
 
-    def _answer(self) -> None:
+    def _answer(self, made: int) -> None:
+        self._made = made
         asked, self._asked = self._asked, []
         for future in asked:
             if not future.done():

@@ -44,9 +44,31 @@ class Watcher:
             self._alarm.cancel()
             self._alarm = None
 
-    def subscribe(self, listener: Callable[[], None]) -> None:
-        """Call `listener` too. It must be quick."""
+    def subscribe(self, listener: Callable[[], None], *, pause: int = 0) -> None:
+        """Call `listener` too, but not more often than each `pause` microseconds. It must be quick."""
+        if pause:
+            listener = self._paced(listener, pause)
         self._listeners.append(listener)
+
+    def _paced(self, listener: Callable[[], None], pause: int) -> Callable[[], None]:
+        clock = self._means.clock
+        alarm: Alarm | None = None
+        next_at = 0
+
+        def call() -> None:
+            nonlocal alarm, next_at
+            alarm = None
+            next_at = clock.now() + pause
+            listener()
+
+        def hear() -> None:
+            nonlocal alarm
+            if clock.now() >= next_at:
+                call()
+            elif alarm is None:
+                alarm = clock.call_at(next_at, call)
+
+        return hear
 
     def _changed(self) -> None:
         self._told = False
