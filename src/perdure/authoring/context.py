@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence, Set
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, NoReturn, ParamSpec, TypeVar, Unpack, cast, overload
@@ -105,12 +106,14 @@ class Context(ContextMarker):
         An async closure runs on the event loop, a plain one too: keep it short. `type` restores the result.
         """
         check_name(name, "a local step's name")
+        if not callable(closure):
+            raise UsageError(f"local step {name!r} needs a function to call, not {shown(closure)}")
         policy = with_options(_PLAIN, options, f"local step {name!r}") if options else _PLAIN
         instance = self._inside()
 
         async def call() -> bytes:
             result = closure()
-            if asyncio.iscoroutine(result) or asyncio.isfuture(result):
+            if inspect.isawaitable(result):
                 result = await result
             return values.encode(result, type, what=f"result of local step {name!r} of {instance.describe()}")
 
@@ -216,14 +219,21 @@ class Context(ContextMarker):
         """
         if mode not in ("wait_all", "fail_fast"):
             raise UsageError(f'mode must be "wait_all" or "fail_fast", not {shown(mode)}')
+        if not isinstance(inputs, Iterable) or isinstance(inputs, str | bytes | Mapping | Set):
+            raise UsageError(f"ctx.all needs a list of inputs, one for each child, not {shown(cast('object', inputs))}")
         options = StartOptions().using({"priority": priority}, "ctx.all")
         first = self._inside().reserve()
         futures: list[Any] = []
         ids: list[str] = []
-        for index, one in enumerate(inputs):
-            ids.append(fan_id(self.run_id, first, index))
-            chosen = msgspec.structs.replace(options, id=ids[-1])
-            futures.append(self._launch(workflow, (one,), {}, chosen, detached=False))
+        try:
+            for index, one in enumerate(inputs):
+                ids.append(fan_id(self.run_id, first, index))
+                chosen = msgspec.structs.replace(options, id=ids[-1])
+                futures.append(self._launch(workflow, (one,), {}, chosen, detached=False))
+        except BaseException:
+            for future in futures:
+                future.cancel()  # none is started because a later one cannot be
+            raise
         return gather(futures, ids, mode)
 
     def continue_as_new(self, *inputs: Any, **fields: Any) -> NoReturn:

@@ -28,7 +28,7 @@ def invoke(
 
 
 def _advice(step: object) -> str:
-    name = getattr(step, "__name__", None) or repr(step)
+    name = getattr(step, "__name__", None) or shown(step)
     if isinstance(step, WorkflowDefinition | BoundWorkflow):
         return "ctx.step was given a workflow; write `await workflow.run(...)` or `await ctx.child(workflow, ...)`"
     if isinstance(getattr(step, "__wrapped__", None), StepDefinition):

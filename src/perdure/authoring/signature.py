@@ -18,7 +18,6 @@ Defaults are not written (but for the first parameter's), so they need not be st
 from __future__ import annotations
 
 import inspect
-import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Never, NoReturn
 
@@ -28,6 +27,7 @@ from perdure.authoring.function import parameters_of
 from perdure.authoring.hints import Unresolved, locals_around, resolve
 from perdure.model.errors import InvalidArguments, InvalidValue, UsageError
 from perdure.model.shape import hint_name
+from perdure.model.shown import shown
 from perdure.model.values import check_hint, decode, encode
 
 ABSENT: Final = inspect.Parameter.empty
@@ -60,7 +60,7 @@ class Parameter:
 
     def __str__(self) -> str:
         hint = "" if self.annotation is ABSENT else f": {_hint_text(self.annotation)}"
-        return self.name + hint + ("" if self.required else f" = {reprlib.repr(self.default)}")
+        return self.name + hint + ("" if self.required else f" = {shown(self.default)}")
 
 
 class Signature:
@@ -193,7 +193,7 @@ class Signature:
         return values
 
     def _misfit(self, what: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> InvalidArguments:
-        given = [reprlib.repr(a) for a in args] + [f"{name}={reprlib.repr(value)}" for name, value in kwargs.items()]
+        given = [shown(a) for a in args] + [f"{name}={shown(value)}" for name, value in kwargs.items()]
         return InvalidArguments(f"{self.owner} {what}: it is {self}, called with ({', '.join(given)})")
 
     # -- bytes to arguments -------------------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ class Signature:
         except InvalidValue as error:
             raise InvalidValue(
                 f"{self.owner} says it returns {_hint_text(hint)}, but returned the {type(value).__name__} "
-                f"{reprlib.repr(value)}: {error}"
+                f"{shown(value)}: {error}"
             ) from error
         return data
 

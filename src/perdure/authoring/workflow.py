@@ -19,7 +19,7 @@ from perdure.authoring.signature import Signature
 from perdure.authoring.version import check_version
 from perdure.core.ambient import current
 from perdure.model.errors import ForbiddenInWorkflow, InvalidArguments, UsageError
-from perdure.model.shown import shown
+from perdure.model.shown import shown, told
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -111,7 +111,7 @@ class WorkflowDefinition(Generic[P, R]):
             try:
                 self.validate(*args, **kwargs)
             except Exception as error:  # It is the user's: it may raise anything.
-                raise InvalidArguments(f"{self} refused its input: {error}") from error
+                raise InvalidArguments(f"{self} refused its input: {told(error)}") from error
 
     def call(self, context: ContextMarker, data: bytes) -> Coroutine[Any, Any, R]:
         """The body, begun on this stored input. Raises `InvalidArguments` and `InvalidValue`."""

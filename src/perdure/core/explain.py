@@ -6,6 +6,7 @@ from perdure.core.operation import Operation
 from perdure.model.errors import ChildFailed, PerdureError, SignalTimeout, UsageError
 from perdure.model.failure import Failure, capture, decode_failure, restore, summary
 from perdure.model.messages import Message
+from perdure.model.shown import told
 
 
 def raisable(error: Exception, operation: Operation) -> Exception:
@@ -20,7 +21,7 @@ def raisable(error: Exception, operation: Operation) -> Exception:
 def unfit(error: Exception, operation: Operation, run: str) -> Exception:
     """The error of a result that does not fit its hint, told which result of `run` it was."""
     if isinstance(error, UsageError):
-        text = f"{error} (in {run}, what came for {operation.op} {operation.name!r} at position {operation.seq})"
+        text = f"{told(error)} (in {run}, what came for {operation.op} {operation.name!r} at position {operation.seq})"
         located = type(error)(text)
         located.__cause__ = error.__cause__
         return located
@@ -66,6 +67,6 @@ def swallowed_continue(run: str) -> Failure:
 
 def explained(error: BaseException) -> BaseException:
     """The error, with a note where Python's own words do not say what to do in a workflow."""
-    if isinstance(error, RuntimeError) and "attached to a different loop" in str(error):
+    if isinstance(error, RuntimeError) and "attached to a different loop" in told(error):
         error.add_note("A workflow body cannot await what belongs to another event loop; put it in a step.")
     return error

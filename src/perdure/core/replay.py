@@ -17,6 +17,7 @@ from perdure.core.loop import WorkflowLoop
 from perdure.core.operation import Operation
 from perdure.model.errors import NonDeterminismError
 from perdure.model.history import Entry, Event, Op
+from perdure.model.shown import told
 
 _DELIVERED = frozenset({Event.RESOLVED, Event.FAILED, Event.CANCEL})
 _CLOSED = frozenset({Event.RESOLVED, Event.FAILED, Event.ABANDONED})
@@ -200,7 +201,7 @@ def source_line() -> str:
 
 
 def _raising(error: BaseException | None) -> str:
-    return "" if error is None else f"; its body raised {type(error).__name__}: {error}"
+    return "" if error is None else f"; its body raised {type(error).__name__}: {told(error)}"
 
 
 def _open_ended(entries: Sequence[Entry]) -> bool:

@@ -15,6 +15,7 @@ from perdure.model.endings import dead_failure
 from perdure.model.errors import PerdureError, StoreError
 from perdure.model.history import Entry, Event
 from perdure.model.run import NewRun, Run, Status
+from perdure.model.shown import shown
 from perdure.ports.store import Claimed
 from perdure.ports.store import Held as Claim
 
@@ -95,7 +96,9 @@ class Loading:
             log.exception("perdure: cannot go on with run %r; this is a fault in Perdure", run.id)
             held = holdings.get(run.incarnation)
             if held is not None and held.commit is None:
-                self._executor.block(held, PerdureError(f"run {run.id!r} cannot go on from what is stored: {error!r}"))
+                self._executor.block(
+                    held, PerdureError(f"run {run.id!r} cannot go on from what is stored: {shown(error)}")
+                )
         except BaseException as error:
             log.critical("perdure: run %r raised %r, which stops this process", claimed.run.id, error)
             held = holdings.get(claimed.run.incarnation)

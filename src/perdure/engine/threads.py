@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from perdure.model.shown import told
+
 #: What `_do` takes.
 _Job: TypeAlias = tuple[
     contextvars.Context, Callable[[], Any], Callable[[], None], asyncio.AbstractEventLoop, "asyncio.Future[Any]"
@@ -93,6 +95,6 @@ def _finish(future: asyncio.Future[Any], result: Any, error: BaseException | Non
     if error is None:
         future.set_result(result)
     elif isinstance(error, StopIteration):
-        future.set_exception(RuntimeError(f"the step raised StopIteration: {error}"))
+        future.set_exception(RuntimeError(f"the step raised StopIteration: {told(error)}"))
     else:
         future.set_exception(error)

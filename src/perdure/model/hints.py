@@ -40,7 +40,7 @@ from perdure.model.shape import (
     is_literal,
     refuse,
 )
-from perdure.model.shown import shown
+from perdure.model.shown import shown, told
 from perdure.model.storable import Misfit, is_a, is_pydantic
 from perdure.model.unions import check_apart, restore_union
 
@@ -341,4 +341,4 @@ def _finish(made: Any) -> None:
         if hasattr(made, "__post_init__"):
             made.__post_init__()
     except Exception as error:
-        raise Misfit(f"{hint_name(type(made))} does not accept it: {type(error).__name__}: {error}") from error
+        raise Misfit(f"{hint_name(type(made))} does not accept it: {type(error).__name__}: {told(error)}") from error

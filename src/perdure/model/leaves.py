@@ -21,6 +21,7 @@ from perdure.model.shape import (
     is_literal,
     refuse,
 )
+from perdure.model.shown import told
 from perdure.model.storable import Misfit, enum_forms, is_path, lower
 
 Hook: TypeAlias = Callable[[Any, Any], Any]
@@ -42,7 +43,7 @@ def leaf(hint: Any, hook: Hook | None = None) -> Restore:
                 reason = f"expected {name}, found {describe(value)}"
             raise Misfit(reason, tuple(field or int(index) for field, index in _STEP.findall(place))) from None
         except Exception as error:  # of a class's own __post_init__
-            raise Misfit(f"{name} cannot be made of it: {type(error).__name__}: {error}") from error
+            raise Misfit(f"{name} cannot be made of it: {type(error).__name__}: {told(error)}") from error
 
     return restore
 
@@ -88,7 +89,7 @@ def pydantic_model(cls: Any, into: Shape) -> None:
         try:
             return cls.model_validate_json(msgspec.json.encode(value))
         except Exception as error:
-            raise Misfit(f"{cls.__qualname__} does not accept it: {error}") from error
+            raise Misfit(f"{cls.__qualname__} does not accept it: {told(error)}") from error
 
     into.restore = restore
 
@@ -119,6 +120,6 @@ def scalar_class(cls: Any, into: Shape) -> None:
         try:
             return make(plain)
         except Exception as error:
-            raise Misfit(f"{hint_name(cls)} cannot be made of {describe(plain)}: {error}") from error
+            raise Misfit(f"{hint_name(cls)} cannot be made of {describe(plain)}: {told(error)}") from error
 
     into.restore = restore

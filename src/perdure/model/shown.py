@@ -14,3 +14,11 @@ def shown(value: object) -> str:
         return _REPR.repr(value)
     except Exception:  # an integer of thousands of digits, or a `__repr__` that fails
         return f"<{type(value).__name__}>"
+
+
+def told(error: BaseException) -> str:
+    """What an error says, if it can say anything."""
+    try:
+        return str(error)
+    except Exception:
+        return f"(its text cannot be made: {type(error).__name__}.__str__ fails)"

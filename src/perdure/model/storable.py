@@ -20,6 +20,8 @@ from uuid import UUID
 
 import msgspec
 
+from perdure.model.shown import told
+
 #: Levels of lists and objects inside each other.
 MAX_DEPTH = 100
 
@@ -313,7 +315,7 @@ def _lower_object(value: object, odd_keys: bool, inside: tuple[int, ...]) -> Any
         try:
             plain = model.model_dump(mode="json", by_alias=True, round_trip=True)
         except Exception as error:
-            raise Misfit(f"a {kind.__name__} that pydantic cannot write: {error}") from error
+            raise Misfit(f"a {kind.__name__} that pydantic cannot write: {told(error)}") from error
         return _lower(plain, False, inside)
     if is_path(kind):
         return _text(str(value))
