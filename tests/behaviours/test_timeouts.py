@@ -106,7 +106,7 @@ async def test_xto_02_one_that_is_just_ending_is_left_alone(world: World) -> Non
         await ctx.side_effect(lambda: None)
         return "done"
 
-    async with world.app(works, store=gate) as ada, world.app(works) as bob:
+    async with world.app(works, store=gate, lease=HOUR) as ada, world.app(works, lease=HOUR) as bob:
         stop = gate.stop("before", "write", ends)
         run = await ada.start(works, id="r1")
         await stop.reached.wait()

@@ -43,7 +43,7 @@ class Loading:
             try:
                 histories = await self._histories([c.run for c in claims if c.run.incarnation not in parked])
             except StoreError:
-                await self._give_back(claims)
+                await self.give_back(claims)
                 raise
             for position, claimed in enumerate(claims):
                 if position % _CHUNK == _CHUNK - 1:
@@ -72,7 +72,7 @@ class Loading:
         wanted = [run.incarnation for run in cold if run.n]
         return dict(await self._means.store.history(wanted)) if wanted else {}
 
-    async def _give_back(self, claims: Sequence[Claimed]) -> None:
+    async def give_back(self, claims: Sequence[Claimed]) -> None:
         """If the store takes them back, they need not wait for their leases to end, nor count as lost.
 
         But for those that were lost before: steps may have been in flight, which whoever claims them next must know.

@@ -49,7 +49,7 @@ class Claimer:
         self.kick()
 
     async def stop(self) -> None:
-        """Claim nothing more. What was just claimed is still taken."""
+        """Claim nothing more. What is being claimed just now is given back."""
         if self._task is not None:
             task, self._task = self._task, None
             self._wake.set()
@@ -122,11 +122,13 @@ class Claimer:
             request = self.request(limit)
             if not request.serves:
                 return
-            if not await self._renewed():
+            if not await self._renewed() or self._task is None:
                 return
             claimed = await self._means.store.claim(request)
             self.backlog = len(claimed) == limit
-            if claimed:
+            if claimed and self._task is None:
+                await self._loading.give_back(claimed)  # the app is being closed: others may have them
+            elif claimed:
                 await self._loading.take(claimed)
             if not self.backlog:
                 await self._ask_next(request)
