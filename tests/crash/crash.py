@@ -22,7 +22,7 @@ from tests.crash.nursery import IN_COMMIT, OPENING
 from tests.crash.workers import Log, Workers
 
 #: So many runs are unfinished at a time.
-_OPEN = 30
+_OPEN = 20
 
 #: Seconds. Some times the lease.
 _STANDSTILL = 2
@@ -106,7 +106,7 @@ class Crash:
             workers.go_on()
         slots = list(workers.alive)
         if rng.random() > 0.1:  # else perhaps one that is just being born
-            await self._progress(rng.randint(1, 15))
+            await self._progress(rng.randint(1, 30))
             slots = [slot for slot in slots if workers.where(slot) != OPENING] or slots
         slot = rng.choice(slots)
         pid, where = workers.kill(slot)

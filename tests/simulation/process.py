@@ -16,7 +16,7 @@ from perdure.core.instance import Instance
 from perdure.engine.executor import Executor
 from perdure.engine.services.renewal import Renewal
 from perdure.engine.services.watchdog import Watchdog
-from perdure.model.errors import StoreUnavailable
+from perdure.model.errors import StoreUnavailable, UsageError
 from perdure.ports.clock import Alarm, Clock
 from perdure.ports.store import Finding
 from perdure.stores.memory import MemoryStore
@@ -254,17 +254,21 @@ class Process:
             self.state = State.CLOSING
             self.world.tell(f"{self.name} closes")
             self.loop.call_soon(self._leave.set)
-            self._disappoint()
 
     def run(self, act: Callable[[Perdure], Awaitable[Any]], answer: asyncio.Future[Any], to: HostLoop) -> None:
         """Do something with its app; `answer`, on loop `to`, gets what came of it, or `Gone`."""
         self._owed[answer] = to
 
         async def do() -> None:
+            result: Any = None
+            error: Exception | None = None
             try:
-                result, error = await act(self.app), None
+                result = await act(self.app)
+            except UsageError as raised:
+                closed = self.state is not State.UP and "closed" in str(raised)
+                error = Gone(self.name) if closed else raised
             except Exception as raised:
-                result, error = None, raised
+                error = raised
             if self._owed.pop(answer, None) is not None:
                 to.call_soon(_settle, answer, result, error)
 
