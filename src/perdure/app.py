@@ -372,8 +372,9 @@ def parse_url(url: str) -> tuple[str, str, dict[str, str]]:
         )
     if parts.scheme == "memory" and not parts.path:
         return "memory", "", options
-    if parts.scheme == "sqlite" and not parts.netloc and len(parts.path) > 1 and url.isprintable():
-        return "sqlite", unquote(parts.path[1:]), options
+    path = unquote(parts.path[1:])
+    if parts.scheme == "sqlite" and path and path.isprintable() and not (parts.netloc or parts.fragment):
+        return "sqlite", path, options
     raise UsageError(
         f"{shown(url)} is no store URL; write sqlite:///orders.db (a path below this folder), sqlite:////var/lib/orders.db (an "
         "absolute one) or memory://"

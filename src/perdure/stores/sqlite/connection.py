@@ -6,6 +6,7 @@ is off (`busy_timeout` 0); whoever needs the write lock asks again after a short
 
 from __future__ import annotations
 
+import os
 import random
 import sqlite3
 import time  # noqa: TID251  # how long a lock is waited for is elapsed time, not the store's
@@ -68,7 +69,16 @@ def unavailable(path: str, error: BaseException) -> StoreUnavailable:
             f"the store {path} stayed locked by another process for too long ({error}); "
             "look for one that holds a long transaction on the file, then try again"
         )
-    return StoreUnavailable(f"the store {path} cannot be used: {error}; check the disk, its free space and permissions")
+    return StoreUnavailable(f"the store {path} cannot be used: {error}; {_advice(path)}")
+
+
+def _advice(path: str) -> str:
+    folder = os.path.dirname(path)
+    if os.path.isdir(path):
+        return "check the path: it is a folder, and must be a file"
+    if not os.path.isdir(folder):
+        return f"check the path: there is no folder {folder}"
+    return "check the disk, its free space and permissions"
 
 
 class Patience:
