@@ -122,17 +122,20 @@ class Claimer:
             request = self.request(limit)
             if not request.serves:
                 return
-            if not await self._renewed() or self._task is None:
+            if not await self._renewed() or self._stopped():
                 return
             claimed = await self._means.store.claim(request)
             self.backlog = len(claimed) == limit
-            if claimed and self._task is None:
+            if claimed and self._stopped():
                 await self._loading.give_back(claimed)  # the app is being closed: others may have them
             elif claimed:
                 await self._loading.take(claimed)
             if not self.backlog:
                 await self._ask_next(request)
                 return
+
+    def _stopped(self) -> bool:
+        return self._task is None
 
     async def _ask_next(self, request: ClaimRequest) -> None:
         """Have the alarm ring when the earliest run is due, unless it is sure to be set for that already."""
