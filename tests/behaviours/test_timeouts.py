@@ -101,7 +101,7 @@ async def test_xto_02_it_counts_whatever_the_run_is_doing(world: World, busy: st
 async def test_xto_02_one_that_is_just_ending_is_left_alone(world: World) -> None:
     gate = world.gate()
 
-    @workflow(timeout=60)
+    @workflow(timeout=20)
     async def works(ctx: Context) -> str:
         await ctx.side_effect(lambda: None)
         return "done"
@@ -110,7 +110,7 @@ async def test_xto_02_one_that_is_just_ending_is_left_alone(world: World) -> Non
         stop = gate.stop("before", "write", ends)
         run = await ada.start(works, id="r1")
         await stop.reached.wait()
-        world.clock.advance(59)
+        world.clock.advance(19)
         stop.release()
         await ada.settle()
         world.clock.advance(10)

@@ -32,10 +32,9 @@ class Renewal:
         self._thread: threading.Thread | None = None
         #: When the last renewal that succeeded began.
         self._renewed = 0
-        #: Who waits for the next one.
-        self._asked: list[asyncio.Future[None]] = []
-        #: How often a renewal was asked for, and up to which of these one has been made.
+        #: How often a renewal was asked for, up to which of these one has been made, and who waits for which.
         self._wanted = self._made = 0
+        self._asked: list[tuple[int, asyncio.Future[None]]] = []
 
     def start(self) -> None:
         self._renewed = self._means.store.now()
@@ -46,8 +45,7 @@ class Renewal:
     def kick(self) -> None:
         """Renew soon: some of the held runs may have been cancelled, or sent a message, elsewhere."""
         if self._thread is not None and len(self._executor.holdings):
-            self._wanted += 1
-            self._wake.set()
+            self._want()
 
     @property
     def busy(self) -> bool:
@@ -56,13 +54,17 @@ class Renewal:
 
     async def idle(self) -> None:
         """Wait until what was asked for has been done."""
-        while self.busy and not self._stopping:
-            await self._next()
+        if self.busy:
+            await self._made_up_to(self._wanted)
 
-    async def _next(self) -> None:
-        future: asyncio.Future[None] = self._means.loop.create_future()
-        self._asked.append(future)
+    def _want(self) -> int:
+        self._wanted += 1
         self._wake.set()
+        return self._wanted
+
+    async def _made_up_to(self, number: int) -> None:
+        future: asyncio.Future[None] = self._means.loop.create_future()
+        self._asked.append((number, future))
         await future
 
     async def fresh(self) -> bool:
@@ -70,7 +72,7 @@ class Renewal:
         claim, and run twice, what we still hold. At once if they were renewed lately; False if they cannot be now."""
         if not len(self._executor.holdings) or self._fresh():
             return True
-        await self._next()
+        await self._made_up_to(self._want())
         return self._fresh()
 
     def _fresh(self) -> bool:
@@ -115,8 +117,9 @@ class Renewal:
 
     def _answer(self, made: int) -> None:
         self._made = made
-        asked, self._asked = self._asked, []
-        for future in asked:
+        done = [future for number, future in self._asked if number <= made]
+        self._asked = [each for each in self._asked if each[0] > made]
+        for future in done:
             if not future.done():
                 future.set_result(None)
 
