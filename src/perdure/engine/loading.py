@@ -69,8 +69,25 @@ class Loading:
                 yield run.incarnation, instance
 
     async def _histories(self, cold: Sequence[Run]) -> dict[int, Sequence[Entry]]:
+        """By incarnation. One that cannot be read is not among them."""
         wanted = [run.incarnation for run in cold if run.n]
-        return dict(await self._means.store.history(wanted)) if wanted else {}
+        if not wanted:
+            return {}
+        try:
+            return dict(await self._means.store.history(wanted))
+        except StoreError:
+            raise
+        except Exception:
+            log.exception("perdure: the store cannot read some of %d histories; reading them one by one", len(wanted))
+        found: dict[int, Sequence[Entry]] = {}
+        for incarnation in wanted:
+            try:
+                found.update(await self._means.store.history([incarnation]))
+            except StoreError:
+                raise
+            except Exception as error:
+                log.error("perdure: the history of incarnation %d cannot be read: %r", incarnation, error)
+        return found
 
     async def give_back(self, claims: Sequence[Claimed]) -> None:
         """If the store takes them back, they need not wait for their leases to end, nor count as lost.
@@ -112,8 +129,9 @@ class Loading:
         executor, run = self._executor, claimed.run
         definition = self._means.registry.workflow(run.workflow, run.version)
         fresh = instance is None
+        too_often = run.recoveries > self._means.settings.max_recoveries
         if instance is None:
-            if len(history) != run.n:
+            if len(history) > run.n and not too_often:
                 log.info("perdure: run %r went on elsewhere before it was loaded; its lease must have run out", run.id)
                 return
             instance = executor.instance(definition, as_new(run))
@@ -121,10 +139,12 @@ class Loading:
         held.arrivals.extend(claimed.messages)
         if not executor.hold(held):
             return
-        if run.recoveries > self._means.settings.max_recoveries:
+        if too_often:
             executor.end(held, Status.DEAD, dead_failure(run.recoveries))
         elif executor.out_of_time(held):
             return
+        elif fresh and len(history) < run.n:
+            executor.block(held, PerdureError(f"{len(history)} of the {run.n} entries of its history can be read"))
         elif run.started_at is None:
             executor.begin(held)
         elif fresh and (fault := _fault(instance, claimed, history)) is not None:

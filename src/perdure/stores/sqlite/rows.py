@@ -73,6 +73,13 @@ def to_runs(connection: sqlite3.Connection, text: str) -> list[Run]:
     return runs
 
 
+def _tags(text: str) -> tuple[str, ...]:
+    try:
+        return _decode_tags(text)
+    except (msgspec.DecodeError, UnicodeError):
+        return (f"(unreadable tags: {text!r:.40})",)
+
+
 def to_run(row: Sequence[Any]) -> Run:
     """From a row of `SELECT_RUN`."""
     parent, tags = row[24], row[20]
@@ -97,7 +104,7 @@ def to_run(row: Sequence[Any]) -> Run:
         deadline=row[17],
         timeout=row[18],
         priority=row[19],
-        tags=_decode_tags(tags) if tags else (),
+        tags=_tags(tags) if tags else (),
         attributes=row[21],
         origin=row[22],
         parent=None if parent is None else Parent(row[23], parent, row[25]),
@@ -128,6 +135,9 @@ def to_messages(connection: sqlite3.Connection, text: str) -> list[tuple[int, Me
             [payload] = connection.execute(
                 "SELECT payload FROM messages WHERE incarnation = ? AND number = ?", (incarnation, number)
             ).fetchone()
+        if kind not in _KINDS:
+            # One odd row must not keep all others from being read: this one is a signal that nobody waits for.
+            kind, name, token = MessageKind.SIGNAL, f"(a message of kind {kind!r:.40})", None
         messages.append((incarnation, Message(number, _KINDS[kind], name, token, payload, failed == 1, at)))
     return messages
 
@@ -179,6 +189,9 @@ def to_entries(connection: sqlite3.Connection, text: str) -> list[tuple[int, int
             [payload] = connection.execute(
                 "SELECT payload FROM history WHERE incarnation = ? AND n = ?", (incarnation, n)
             ).fetchone()
+        if event not in _EVENTS or (op is not None and op not in _OPS):
+            # Nor must this one. No code fits it, so that its run will be blocked, and say why.
+            event, op, name = int(Event.SCHEDULED), None, f"(an entry of kind {event!r:.40} {op!r:.40})"
         entry = Entry(_EVENTS[event], seq, None if op is None else _OPS[op], name, payload, at, due, began, commit)
         entries.append((incarnation, n, entry))
     return entries
