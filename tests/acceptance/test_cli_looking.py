@@ -116,6 +116,12 @@ def test_a_failed_run_tells_each_attempt_and_its_error(call: Call, tmp_path: Pat
 
 def test_a_waiting_run_says_for_what_since_when_and_until_when(call: Call, tmp_path: Path) -> None:
     seed(tmp_path, (shop.approve,), (shop.open_door, "front"), (shop.nap,), (shop.family,))
+
+    async def child_rests() -> None:
+        async with shop.app(tmp_path) as app:
+            await app.get_run("run-3-child").wait(timeout=30)
+
+    asyncio.run(child_rests())
     assert re.search(r"Waits for\n  signal approve  for .*, until .* \(in 59 min", call("runs", "show", "run-0").out)
     assert re.search(r"Waits for\n  token front  for [^,\n]*\n", call("runs", "show", "run-1").out)
     assert re.search(r"Waits for\n  timer  for .*, until .* \(in 23 h", call("runs", "show", "run-2").out)
