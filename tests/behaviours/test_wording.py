@@ -25,7 +25,7 @@ async def test_a_wait_for_a_run_that_is_given_up_says_for_which_one(world: World
         with pytest.raises(TimeoutError, match=r"run 'r1' has not ended within the timeout of 0.*01.*; it goes on"):
             await run.result(timeout=timeout)
         delayed = await app.start(waits, id="r2", delay=60)
-        await delayed.wait(timeout=timeout)
+        await delayed.wait(timeout=60)
         await run.signal("count", 3)
         assert await run.result(timeout=timedelta(seconds=60)) == 3
 
