@@ -594,7 +594,6 @@ async def test_a_child_that_ends_while_its_parent_parks_wakes_it(world: World, o
         run = await ada.start(parent, id="p")
         await ada.settle()
         await bob.settle()
-        ada_claims, bob_claims = ada_store.calls["claim"], bob_store.calls["claim"]
         parks = ada_store.stop("before", "write", lambda batch: any(w.run.id == "p" for w in batch))
         await client.get_run("p").signal("nudge")
         await parks.reached.wait()
@@ -606,7 +605,6 @@ async def test_a_child_that_ends_while_its_parent_parks_wakes_it(world: World, o
         first.release()
         await (bob if order == "child first" else ada).engine.committer.idle()
         second.release()
-        assert (ada_claims, bob_claims) >= (1, 1)
         ada_store.release_all()
         assert await run.result() == "back"
 
