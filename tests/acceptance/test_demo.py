@@ -83,7 +83,13 @@ def test_the_demo_kills_finishes_and_proves(tree: Path, tmp_path: Path) -> None:
 
 def test_ctrl_c_takes_the_worker_along(tmp_path: Path) -> None:
     # Over the whole standard library: it must not be done before the signal comes.
-    demo = subprocess.Popen([*COMMAND, "--dir", str(tmp_path / "d")], stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    demo = subprocess.Popen(
+        [*COMMAND, "--dir", str(tmp_path / "d")],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        # A shell that runs the tests in the background has it ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+    )
     assert demo.stderr is not None
     assert b"begins" in demo.stderr.readline()
     workers = psutil.Process(demo.pid).children()
