@@ -32,6 +32,8 @@ TREES: dict[str, Tree] = {
     "an abandoned child": ["seq", ["limit", 5, ["child", ["seq", ["step", 1], ["sleep", 300]]]], ["step", 2]],
     "a fan of children": ["seq", ["all", ["step", 1], ["seq", ["step", 2], ["sleep", 1]], ["step", 3]]],
     "a fan with a failure": ["seq", ["all", ["step", 1], ["fatal", 2]], ["step", 3]],
+    "a fan that fails fast": ["seq", ["fast", ["seq", ["step", 1], ["sleep", 300]], ["fatal", 2]], ["step", 3]],
+    "a child that continues": ["seq", ["chain", 3], ["step", 3]],
 }
 
 

@@ -87,6 +87,15 @@ async def mailbox(ctx: Context, got: list[int], wanted: int) -> list[int]:
 
 
 @workflow
+async def links_of(ctx: Context, done: int, wanted: int) -> int:
+    """So many links, each with a step; whoever awaits the first is told by the last."""
+    await double(done)
+    if done + 1 < wanted:
+        ctx.continue_as_new(done + 1, wanted)
+    return done + 1
+
+
+@workflow
 async def revived(ctx: Context, n: int) -> int:
     """Fails until an operator has it tried again."""
     before = await double(n)
@@ -183,6 +192,14 @@ async def _all(ctx: Context, *trees: Tree) -> Any:
     return await ctx.all(program, trees)
 
 
+async def _fast(ctx: Context, *trees: Tree) -> Any:
+    return await ctx.all(program, trees, mode="fail_fast")
+
+
+async def _chain(ctx: Context, links: int) -> Any:
+    return await links_of.run(0, links)
+
+
 async def _seq(ctx: Context, *parts: Tree) -> Any:
     return [await run(ctx, part) for part in parts]
 
@@ -210,6 +227,8 @@ _MEANINGS: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {
     "child": _child,
     "spawn": _spawn,
     "all": _all,
+    "fast": _fast,
+    "chain": _chain,
     "seq": _seq,
     "gather": _gather,
     "limit": _limit,
@@ -225,8 +244,8 @@ def check(tree: Tree, result: Any) -> str | None:
     raised = result["raised"] if isinstance(result, dict) else None
     if kind == "limit":
         return None if raised == "TimeoutError" else check(rest[1], result)
-    if kind in ("seq", "gather", "all"):
-        if kind == "all" and raised == "GatherError":
+    if kind in ("seq", "gather", "all", "fast"):
+        if kind in ("all", "fast") and raised == "GatherError":
             return None if any(_may_fail(part) for part in rest) else f"{tree} raised"
         if not isinstance(result, list) or len(result) != len(rest):
             return f"{tree} gave {result}"
@@ -244,7 +263,7 @@ def _may_fail(tree: Tree) -> bool:
     kind, *rest = tree
     if kind in ("child", "spawn"):
         return _may_fail(rest[0])
-    if kind == "all":
+    if kind in ("all", "fast"):
         return any(_may_fail(part) for part in rest)
     return kind in ("fatal", "silence", "limit")
 
@@ -260,6 +279,7 @@ _EXPECTED: dict[str, Callable[..., Any]] = {
     "token": lambda token: _AnyInt(),
     "value": lambda key, n: n,
     "chance": lambda: True,
+    "chain": lambda links: links,
 }
 
 
@@ -283,8 +303,9 @@ _LEAVES = {
     "token": 4,
     "value": 2,
     "chance": 2,
+    "chain": 2,
 }
-_BRANCHES = {"seq": 8, "gather": 6, "limit": 3, "child": 4, "spawn": 2, "all": 2}
+_BRANCHES = {"seq": 8, "gather": 6, "limit": 3, "child": 4, "spawn": 2, "all": 2, "fast": 2}
 
 
 def generate(rng: Random, size: int, tokens: list[str]) -> Tree:
@@ -307,8 +328,8 @@ class _Grower:
         if self._left <= 0 or depth > 4 or rng.random() < 0.4:
             return self._leaf(in_child)
         kind = rng.choices(list(_BRANCHES), list(_BRANCHES.values()))[0]
-        below = in_child or kind in ("child", "spawn", "all")
-        count = rng.randrange(2, 5) if kind in ("seq", "gather", "all") else 1
+        below = in_child or kind in ("child", "spawn", "all", "fast")
+        count = rng.randrange(2, 5) if kind in ("seq", "gather", "all", "fast") else 1
         parts = [self.grow(depth + 1, in_child=below) for _ in range(count)]
         return [kind, rng.randrange(60), *parts] if kind == "limit" else [kind, *parts]
 
@@ -331,6 +352,8 @@ class _Grower:
                 return [kind, f"v{rng.randrange(3)}", rng.randrange(100)]
             case "chance":
                 return [kind]
+            case "chain":
+                return [kind, rng.randrange(1, 4)]
             case "local" | "fatal":
                 return [kind, rng.randrange(10)]
             case _:
