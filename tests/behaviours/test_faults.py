@@ -133,7 +133,7 @@ async def test_f07_whoever_loses_the_race_for_a_turn_adopts_what_was_stored(worl
         await bob.get_run("r1").signal("go", "in time")
         world.clock.advance(31)
         await bob.settle()
-        assert await bob.get_run("r1").status() is Status.COMPLETED
+        assert await bob.get_run("r1").wait() is Status.COMPLETED
         stored = await bob.get_run("r1").history()
         said = await bob.get_run("r1").result()
         gate.frozen = False
