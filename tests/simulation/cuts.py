@@ -19,6 +19,8 @@ Story = Callable[[Fleet], Awaitable[None]]
 TREES: dict[str, Tree] = {
     "steps one after another": ["seq", ["step", 1], ["step", 2], ["step", 3]],
     "steps that fail at first": ["seq", ["flaky", 1, 2], ["flaky", 2, 1]],
+    "steps that are tried again at once": ["gather", ["hasty", 1, 2], ["hasty", 2, 1], ["step", 3]],
+    "a step longer than a lease": ["seq", ["slow", 1], ["step", 2]],
     "a step that fails for good": ["seq", ["step", 1], ["fatal", 2], ["step", 3]],
     "steps at once": ["gather", ["step", 1], ["flaky", 2, 1], ["seq", ["step", 3], ["step", 8]], ["fatal", 4]],
     "a closure": ["seq", ["local", 1], ["chance"], ["local", 2]],

@@ -53,6 +53,27 @@ async def flaky(n: int, failures: int) -> int:
     return 3 * n
 
 
+@step(max_attempts=1000, base=0)
+async def hasty(n: int, failures: int) -> int:
+    """Fails likewise, and is tried again at once."""
+    await _truth().begin()
+    await _work(n)
+    if current_step().attempt <= failures:
+        _truth().cut -= 1
+        raise ValueError(f"attempt {current_step().attempt}")
+    _truth().end()
+    return 4 * n
+
+
+@step
+async def slow(n: int) -> int:
+    """Takes longer than a lease."""
+    await _truth().begin()
+    await asyncio.sleep(7 + n)
+    _truth().end()
+    return 5 * n
+
+
 @step
 async def fatal(n: int) -> int:
     await _truth().begin()
@@ -139,6 +160,14 @@ async def _flaky(ctx: Context, n: int, failures: int) -> Any:
     return await flaky(n, failures)
 
 
+async def _hasty(ctx: Context, n: int, failures: int) -> Any:
+    return await hasty(n, failures)
+
+
+async def _slow(ctx: Context, n: int) -> Any:
+    return await slow(n)
+
+
 async def _fatal(ctx: Context, n: int) -> Any:
     return await fatal(n)
 
@@ -216,6 +245,8 @@ async def _limit(ctx: Context, tenths: int, part: Tree) -> Any:
 _MEANINGS: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {
     "step": _step,
     "flaky": _flaky,
+    "hasty": _hasty,
+    "slow": _slow,
     "fatal": _fatal,
     "local": _local,
     "sleep": _sleep,
@@ -271,6 +302,8 @@ def _may_fail(tree: Tree) -> bool:
 _EXPECTED: dict[str, Callable[..., Any]] = {
     "step": lambda n: 2 * n,
     "flaky": lambda n, failures: 3 * n,
+    "hasty": lambda n, failures: 4 * n,
+    "slow": lambda n: 5 * n,
     "fatal": lambda n: {"raised": "FatalError"},
     "local": lambda n: n + 1,
     "sleep": lambda tenths: True,
@@ -295,6 +328,8 @@ class _AnyInt:
 _LEAVES = {
     "step": 10,
     "flaky": 4,
+    "hasty": 3,
+    "slow": 2,
     "fatal": 2,
     "local": 2,
     "sleep": 4,
@@ -338,7 +373,7 @@ class _Grower:
         self._count += 1
         kind = rng.choices(list(_LEAVES), list(_LEAVES.values()))[0]
         match kind:
-            case "flaky":
+            case "flaky" | "hasty":
                 return [kind, rng.randrange(10), rng.randrange(1, 4)]
             case "sleep":
                 return [kind, rng.choice([1, 5, 30, 300])]
@@ -354,7 +389,7 @@ class _Grower:
                 return [kind]
             case "chain":
                 return [kind, rng.randrange(1, 4)]
-            case "local" | "fatal":
+            case "local" | "fatal" | "slow":
                 return [kind, rng.randrange(10)]
             case _:
                 return ["step", rng.randrange(10)]

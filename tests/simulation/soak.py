@@ -37,9 +37,10 @@ def weather(rng: Random) -> Weather:
 class Outcome:
     """What came of one seed."""
 
-    def __init__(self, seed: object, count: int = 12) -> None:
+    def __init__(self, seed: object, count: int = 12, calm: bool = False) -> None:
         rng = Random(f"story {seed}")
-        with simulated(seed, include=[programs], weather=weather(rng), size=rng.randrange(1, 5)) as fleet:
+        chosen = CALM if calm else weather(rng)
+        with simulated(seed, include=[programs], weather=chosen, size=rng.randrange(1, 5)) as fleet:
             fleet.run(scenarios.story(fleet, rng, count))
             fleet.director_runs(scenarios.verify(fleet))
             self.problems = fleet.problems

@@ -16,6 +16,16 @@ def test_every_story_ends_as_it_must(seed: int) -> None:
     assert Outcome(seed).problems == []
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_in_calm_weather_nothing_is_lost_or_done_twice(seed: int) -> None:
+    """Not even steps that take longer than a lease."""
+    outcome = Outcome(seed, calm=True)
+    assert outcome.problems == []
+    tale = "\n".join(outcome.tale)
+    assert "begins attempt 1 of slow" in tale
+    assert "ATTEMPT_CUT" not in tale
+
+
 def test_a_seed_tells_the_same_story_every_time() -> None:
     first, second = Outcome("again"), Outcome("again")
     assert first.tale == second.tale
