@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from perdure import Context, FatalError, Status, current_step, step, workflow
+from perdure.engine.services.watchdog import Watchdog
 from perdure.model.errors import StoreUnavailable, UsageError
 from perdure.model.history import Event
 from perdure.ports.store import Held, Renewal, Serves
@@ -273,3 +275,15 @@ async def test_a_run_goes_on_at_once_though_the_answer_that_it_was_moved_was_los
         assert await world.pass_time(run.result()) == 7
         info = await run.info()
         assert (info.epoch, info.recoveries) == (1, 0)
+
+
+async def test_a_loop_that_was_not_asked_for_a_sign_of_life_is_not_dead(world: World) -> None:
+    """Else one that is asked four times a second is dead in between, where it may be silent for less than that."""
+    seconds = [0.0]
+    async with world.app() as app:
+        means = dataclasses.replace(app.engine.means, monotonic=lambda: seconds[0])
+        watchdog = Watchdog(means, app.engine.executor.holdings)
+        watchdog.start()
+        seconds[0] = 1_000.0
+        assert not watchdog.dead()
+        await watchdog.stop()

@@ -23,8 +23,8 @@ class Watchdog:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._loop_thread = 0
-        self._ticked = 0.0
-        self._asked = False
+        #: When the loop was asked for a sign of life that it has not given yet; None: it owes none.
+        self._asked: float | None = None
         self._reported = False
         self._holdings = holdings
         #: The incarnation of the run whose turn or step had the loop when it was found dead.
@@ -32,7 +32,6 @@ class Watchdog:
 
     def start(self) -> None:
         self._loop_thread = threading.get_ident()
-        self._ticked = self._means.monotonic()
         self._thread = threading.Thread(target=self._run, name="perdure-watchdog", daemon=True)
         self._thread.start()
 
@@ -43,27 +42,31 @@ class Watchdog:
 
     def dead(self) -> bool:
         """True if the loop has not ticked for so long that its leases must go."""
-        dead = self._means.monotonic() - self._ticked > self._means.settings.dead_loop / 1_000_000
+        dead = self._silent() > self._means.settings.dead_loop / 1_000_000
         if dead and self.blocking is None:
             self.blocking = self._holdings.running_on(self._means.loop)
         return dead
 
     def _run(self) -> None:
         while not self._stop.wait(_INTERVAL):
-            if not self._asked:
-                self._asked = True
+            if self._asked is None:
+                self._asked = self._means.monotonic()
                 try:
                     self._means.loop.call_soon_threadsafe(self._tick)
                 except RuntimeError:
                     return  # the loop is closed
-            silent = self._means.monotonic() - self._ticked
+            silent = self._silent()
             if silent > self._means.settings.slow_loop / 1_000_000 and not self._reported:
                 self._reported = True
                 self._report(silent)
 
+    def _silent(self) -> float:
+        """Seconds for which the loop has owed a sign of life."""
+        asked = self._asked
+        return 0.0 if asked is None else self._means.monotonic() - asked
+
     def _tick(self) -> None:
-        self._ticked = self._means.monotonic()
-        self._asked = False
+        self._asked = None
         self._reported = False
         self.blocking = None
 
