@@ -188,17 +188,22 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         """Drop the instance: unwind every coroutine. What a dying frame still awaits never comes, and nothing warns."""
         self.closing = True
         self._ready.clear()
-        with self.enter():
-            for task in self.live_tasks():
-                task._log_destroy_pending = False  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
-                tasks._enter_task(self, task)
-                if not unwind(task.get_coro()):
-                    _STUBBORN.setdefault(self, []).append(task.get_coro())
-                tasks._leave_task(self, task)
-                tasks._unregister_task(task)
+        live = self.live_tasks()
+        if live:  # an ended run has none
+            with self.enter():
+                for task in live:
+                    self._unwind(task)
         self._ready.clear()
         self._tasks.clear()
         self.host = _NOBODY  # the instance goes now, not when the collector finds it
+
+    def _unwind(self, task: Task[Any]) -> None:
+        task._log_destroy_pending = False  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+        tasks._enter_task(self, task)
+        if not unwind(task.get_coro()):
+            _STUBBORN.setdefault(self, []).append(task.get_coro())
+        tasks._leave_task(self, task)
+        tasks._unregister_task(task)
 
     def finalize(self, agen: AsyncGenerator[Any, Any]) -> None:
         """The body has let go of a generator that has not ended: close it as asyncio does, in a task of its own."""
