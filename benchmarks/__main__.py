@@ -103,8 +103,10 @@ def machine() -> str:
     if not hasattr(os, "getloadavg"):
         return text
     load = os.getloadavg()[0]
-    busy = "\nOther programs are at work here: all figures are worse than this machine's best." if load > 1 else ""
-    return f"{text}, load {load:.1f}{busy}"
+    text += f", load {load:.1f}"
+    if load > 1:
+        text += "\nSomething else was at work here in the last minute; if it still is, all figures are worse for it."
+    return text
 
 
 def run(sizes: Sizes, output: Path, say: Callable[[str], None]) -> Mapping[str, float]:

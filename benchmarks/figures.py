@@ -96,7 +96,8 @@ def figures(sizes: Sizes) -> tuple[Figure, ...]:
         ),
         Figure(f"recover{recovered}_s", f"{recovered} runs cut off by SIGKILL", "s", facts=2 * recovered, target=0.7),
         Figure("parked_kib", f"a waiting run, kept in memory (of {sizes.parked:,})", "KiB", target=4),
-        Figure("evicted_kib", f"a waiting run, evicted (of {sizes.parked:,})", "KiB", target=0.1),
+        # None, that is: a process of this size grows by one or two MiB by itself.
+        Figure("evicted_kib", f"a waiting run, evicted (of {sizes.parked:,})", "KiB", target=0.2),
     )
 
 
