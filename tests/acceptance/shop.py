@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
-from perdure import Context, FatalError, Perdure, step, workflow
+from perdure import Context, FatalError, Perdure, RunHandle, Status, step, workflow
+from perdure.model.steps import State
 
 
 @step
@@ -80,3 +82,11 @@ def app(folder: Path) -> Perdure:
     made = Perdure(url(folder))
     made.register(*WORKFLOWS)
     return made
+
+
+async def rested(handle: RunHandle[Any]) -> None:
+    """Wait until a run is settled, and not only between two attempts of a step."""
+    async with asyncio.timeout(30):
+        while await handle.wait() is Status.SUSPENDED:
+            if all(one.state is not State.RETRYING for one in await handle.steps()):
+                return

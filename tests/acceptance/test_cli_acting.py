@@ -22,7 +22,7 @@ def live(folder: Path, *starts: tuple[Any, ...]) -> None:
         async with shop.app(folder) as app:
             for number, (workflow, *inputs) in enumerate(starts):
                 handle = await app.start(workflow, *inputs, id=f"run-{number}")
-                await handle.wait(timeout=30)
+                await shop.rested(handle)
 
     asyncio.run(run())
 

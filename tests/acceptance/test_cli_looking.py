@@ -28,7 +28,7 @@ def seed(folder: Path, *starts: tuple[Any, ...]) -> list[Any]:
             handles: list[RunHandle[Any]] = []
             for number, (workflow, *inputs) in enumerate(starts):
                 handles.append(await app.start(workflow, *inputs, id=f"run-{number}"))
-                await handles[-1].wait(timeout=30)
+                await shop.rested(handles[-1])
             return [await handle.info() for handle in handles]
 
     return asyncio.run(run())
