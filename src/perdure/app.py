@@ -48,7 +48,8 @@ class Perdure:
     """Durable workflows on one store.
 
     `url`: `sqlite:///orders.db` (a path; four slashes for an absolute one; `?synchronous=NORMAL` trades the last commits of a
-    power cut for speed) or `memory://`. `include`: modules to import whose workflows and steps this process serves; what was
+    power cut for speed), `postgresql://user:password@host/database` (with `?schema=...`; needs `perdure[postgres]`) or
+    `memory://`. `include`: modules to import whose workflows and steps this process serves; what was
     defined in the program's own file, and what is started here, is served anyway. Other keywords: see `SettingsKeywords`
     (durations in seconds or `timedelta`).
 
@@ -359,11 +360,13 @@ class Perdure:
 
 
 def parse_url(url: str) -> tuple[str, str, dict[str, str]]:
-    """Kind, path and options of a store's URL. Raises `UsageError` saying what a URL looks like."""
+    """Kind, path (of a database: the whole URL) and options of a store's URL. Raises `UsageError`."""
     try:
         parts = urlsplit(url) if isinstance(url, str) else urlsplit("")
     except ValueError:
         parts = urlsplit("")
+    if parts.scheme in ("postgresql", "postgres") and parts.netloc + parts.path.strip("/"):
+        return "postgresql", url, {}
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     known = {"synchronous"} if parts.scheme == "sqlite" else set[str]()
     if parts.scheme in ("sqlite", "memory") and (unknown := options.keys() - known):
@@ -377,17 +380,27 @@ def parse_url(url: str) -> tuple[str, str, dict[str, str]]:
         return "sqlite", path, options
     raise UsageError(
         f"{shown(url)} is no store URL; write sqlite:///orders.db (a path below this folder), sqlite:////var/lib/orders.db (an "
-        "absolute one) or memory://"
+        "absolute one), postgresql://user@host/database or memory://"
     )
 
 
 def open_store(url: str, clock: Clock) -> Store:
-    """The store of a URL, not opened yet."""
+    """The store of a URL, not opened yet. Raises `UsageError`."""
     kind, path, options = parse_url(url)
     if kind == "memory":
         from perdure.stores.memory import MemoryStore
 
         return MemoryStore(clock)
+    if kind == "postgresql":
+        try:
+            from perdure.stores.postgres import PostgresStore
+        except ModuleNotFoundError as error:
+            if error.name != "asyncpg":
+                raise
+            raise UsageError(
+                "a postgresql:// store needs the driver asyncpg: pip install 'perdure[postgres]'"
+            ) from None
+        return PostgresStore(path, clock=clock)
     from perdure.stores.sqlite import SqliteStore
 
     return SqliteStore(path, clock=clock, synchronous=options.get("synchronous", "FULL").upper())

@@ -8,10 +8,20 @@ from collections.abc import Callable
 
 
 class SystemClock:
-    """The Clock port on this machine. A jump of the machine's clock moves what is due with it."""
+    """The Clock port on this machine. A jump of the machine's clock moves what is due with it, unless it follows a store's."""
+
+    def __init__(self) -> None:
+        #: From the monotonic clock to the time of whoever is followed; None: nobody is.
+        self._offset: int | None = None
 
     def now(self) -> int:
-        return time.time_ns() // 1000
+        if self._offset is None:
+            return time.time_ns() // 1000
+        return time.monotonic_ns() // 1000 + self._offset
+
+    def follow(self, now: int) -> None:
+        """It is `now`, by a clock that counts more than this machine's: a server's. Any thread."""
+        self._offset = now - time.monotonic_ns() // 1000
 
     def call_at(self, when: int, callback: Callable[[], None]) -> asyncio.TimerHandle:
         """May fire up to the timer's resolution early by this clock: whoever asked looks at `now` again."""

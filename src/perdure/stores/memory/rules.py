@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import cast
 
-from msgspec import Struct
 from msgspec.structs import replace
 
+from perdure.model.bounds import out_of_bounds
 from perdure.model.commit import TurnCommit
 from perdure.model.messages import CONTROL, Message
 from perdure.model.run import REQUEUABLE, TERMINAL, NewRun, Parent, Run, Status
 from perdure.ports.store import ClaimRequest, Serves
-
-_INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 
 
 class DataRefused(Exception):
@@ -24,26 +21,11 @@ class DataRefused(Exception):
 # ---------------------------------------------------------------- what can be stored
 
 
-def check_storable(value: object, where: str = "the write") -> None:
-    """Raise `DataRefused` for what not every store could take: integers beyond 64 bits, text that is no UTF-8."""
-    if value is None or isinstance(value, bytes | bool):
-        return
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise DataRefused(f"{where} holds a lone surrogate: {value!a}") from None
-    elif isinstance(value, int):
-        if not _INT_MIN <= value <= _INT_MAX:
-            raise DataRefused(f"{where} is an integer of more than 64 bits: {value}")
-    elif isinstance(value, tuple):
-        for item in cast(tuple[object, ...], value):
-            check_storable(item, where)
-    elif isinstance(value, Struct):
-        for field in value.__struct_fields__:
-            check_storable(getattr(value, field), f"{type(value).__name__}.{field}")
-    else:
-        raise DataRefused(f"{where} is of type {type(value).__name__}, which no store knows")
+def check_storable(value: object) -> None:
+    """Raise `DataRefused` for what not every store could take."""
+    fault = out_of_bounds(value)
+    if fault is not None:
+        raise DataRefused(fault)
 
 
 # ---------------------------------------------------------------- a run's life

@@ -1,0 +1,180 @@
+"""Writes as the batch functions take them: each as JSON, and what they touch, so that it can be locked in order."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from perdure.model.bounds import out_of_bounds
+from perdure.model.commit import Cancel, Create, Delete, Requeue, Send, TurnCommit, Write
+from perdure.model.endings import cancelled_failure, start_failure
+from perdure.model.failure import encode_failure
+from perdure.model.messages import Outgoing
+from perdure.model.run import TERMINAL, NewRun, Status
+
+_INT_MAX: Final = 2**63 - 1
+
+_KINDS: Final[dict[type, str]] = {
+    TurnCommit: "turn",
+    Create: "create",
+    Send: "send",
+    Cancel: "cancel",
+    Requeue: "requeue",
+    Delete: "delete",
+}
+_CANCELLED: Final = encode_failure(cancelled_failure())
+_FELLING: Final = (Status.CANCELLED, Status.DEAD)
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Unfit(Exception):
+    """A write that is `Unstorable` whatever the store holds."""
+
+
+class Touched:
+    """What a batch touches: the parameters of the SQL function `lock_1`, in order."""
+
+    def __init__(self) -> None:
+        self.mine: list[int] = []
+        self.ending: list[int] = []
+        self.felling: list[int] = []
+        self.ids: list[str] = []
+        self.felled: list[str] = []
+        self.spaces: list[str] = []
+        self.tokens: list[str] = []
+        self.waiting: list[int] = []
+        self.awaited: list[str] = []
+
+    def parameters(self) -> tuple[list[Any], ...]:
+        return (
+            self.mine,
+            self.ending,
+            self.felling,
+            self.ids,
+            self.felled,
+            self.spaces,
+            self.tokens,
+            self.waiting,
+            self.awaited,
+        )
+
+    def add(self, write: Write) -> None:
+        match write:
+            case TurnCommit():
+                self._turn(write, None)
+            case Create():
+                self.ids.append(write.run.id)
+                if write.turn is not None:
+                    self._turn(write.turn, write.run)
+                for message in write.messages:
+                    self._message(message)
+            case Send():
+                self._message(write.message)
+            case Requeue():
+                self.ids.append(write.run_id)
+            case Cancel() | Delete():
+                self.felled.append(write.run_id)
+
+    def _turn(self, turn: TurnCommit, new: NewRun | None) -> None:
+        run = turn.run.incarnation
+        if new is None:
+            self.mine.append(run)
+            if turn.status in TERMINAL or turn.unwaits:
+                self.ending.append(run)
+            if turn.status in _FELLING:
+                self.felling.append(run)
+        elif new.parent is not None:
+            self.mine.append(new.parent.incarnation)
+        for wait in turn.waits:
+            if new is None:
+                self.waiting.append(run)
+                self.awaited.append(wait.token)
+            else:
+                self.spaces.append(new.namespace)
+                self.tokens.append(wait.token)
+        self.ids += [child.run.id for child in turn.children]
+        self.ids += [join.child_id for join in turn.joins]
+        self.felled += turn.cancels
+        for message in turn.sends:
+            self._message(message)
+
+    def _message(self, message: Outgoing) -> None:
+        if message.run_id is not None:
+            self.ids.append(message.run_id)
+        elif message.token is not None:
+            self.spaces.append(message.namespace)
+            self.tokens.append(message.token)
+
+
+def encoded(write: Write) -> tuple[bytes, Write]:
+    """`[kind, write, aside]` as JSON, and the write as far as it can be stored. Raises `Unfit`.
+
+    A turn or a new run that cannot be stored is answered so only if it would be applied: so it goes without its data.
+    """
+    aside: dict[str, Any] = {}
+    turn = write if isinstance(write, TurnCommit) else write.turn if isinstance(write, Create) else None
+    if turn is not None:
+        aside = _aside(turn)
+    try:
+        text = _encode((_KINDS[type(write)], write, aside))
+        if b"\\u0000" not in text and not _has_blank_id(write):
+            return text, write
+    except (UnicodeError, OverflowError, ValueError):
+        pass
+    reason = out_of_bounds(write) or ("a run's id is blank" if _has_blank_id(write) else None)
+    if reason is None:
+        return _encode((_KINDS[type(write)], write, aside)), write  # the text of an escape, not a NUL
+    stripped = _stripped(write, reason)
+    return _encode((_KINDS[type(write)], stripped, {"unstorable": reason})), stripped
+
+
+def _has_blank_id(write: Write) -> bool:
+    if isinstance(write, Create):
+        return not write.run.id.strip()
+    if isinstance(write, TurnCommit):
+        return any(not child.run.id.strip() for child in write.children) or (
+            write.successor is not None and not write.successor.id.strip()
+        )
+    return False
+
+
+def _stripped(write: Write, reason: str) -> Write:
+    """Only what decides whether the write would be applied at all."""
+    if isinstance(write, TurnCommit):
+        return TurnCommit(
+            run=msgspec.structs.replace(write.run, id="", incarnation=_bounded(write.run.incarnation)),
+            owner="" if out_of_bounds(write.owner) else write.owner,
+            epoch=_bounded(write.epoch),
+            n=_bounded(write.n),
+            entries=(),
+            status=write.status,
+            seen=_bounded(write.seen),
+            consumed=tuple(map(_bounded, write.consumed)),
+        )
+    if isinstance(write, Create) and write.run.id.strip() and not out_of_bounds((write.run.id, write.messages)):
+        bare = NewRun(id=write.run.id, workflow="", version="", input=b"", seed=0)
+        return Create(run=bare, messages=write.messages)
+    raise Unfit(reason)
+
+
+def _bounded(number: int) -> int:
+    return number if -_INT_MAX <= number <= _INT_MAX else -1
+
+
+def _aside(turn: TurnCommit) -> dict[str, Any]:
+    """What a turn's commit needs worked out beforehand: what a parent hears of children that there are not, and so on."""
+    aside: dict[str, Any] = {}
+    children = [child.run.id for child in turn.children] + [join.child_id for join in turn.joins]
+    if children:
+        aside["excuses"] = {
+            child: {
+                "taken": encode_failure(start_failure(child, taken=True)),
+                "missing": encode_failure(start_failure(child, taken=False)),
+            }
+            for child in children
+        }
+    if turn.cancels:
+        aside["cancelled"] = _CANCELLED
+    return aside

@@ -1,0 +1,192 @@
+"""Hints over LISTEN and NOTIFY: another process may have written. Best effort; polling is the truth.
+
+Each process that wants hints listens on a connection of its own, and pings itself on it now and then: a ping that does not come
+back finds a connection that is dead without saying so. Pings tell the others, too, that somebody listens; who has heard of
+nobody tells nothing. What there is to tell is told after its commit, on another connection that does not wait for the disk
+(inside the commit it would take a lock of the whole database), and not more often than every few milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time  # noqa: TID251  # pings and pauses are elapsed time, not the store's
+from collections.abc import Callable
+from typing import Any, Final
+
+import asyncpg
+
+from perdure.model.errors import StoreError
+from perdure.stores.postgres.connections import connect
+from perdure.stores.postgres.place import Place
+
+log = logging.getLogger("perdure.store")
+
+#: Seconds: between two pings; until one must be back; for how long somebody counts as there.
+PING: Final = 5.0
+_ECHO: Final = 5.0
+#: Seconds between two hints of one process.
+_PAUSE: Final = 0.01
+_FIRST_BACK_OFF, _LONGEST_BACK_OFF = 0.1, 5.0
+
+Listener = Callable[[], None]
+
+
+class Hints:
+    """From `start` to `stop`; event loop only."""
+
+    def __init__(self, place: Place, *, ping: float = PING, echo: float = _ECHO) -> None:
+        self._place = place
+        self._ping, self._echo = ping, echo
+        self._me = secrets.token_hex(8)
+        self._channel = f"perdure.{place.schema}"[:63]
+        self._listeners: list[Listener] = []
+        #: Who else listens, and when they were last heard of.
+        self._others: dict[str, float] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._teller: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+        self._echoed = asyncio.Event()
+        #: Set while the listening connection is up: for whoever waits for it.
+        self.listening = asyncio.Event()
+
+    def add(self, listener: Listener) -> Callable[[], None]:
+        """Returns what removes it again. The first one starts the listening."""
+        self._listeners.append(listener)
+        if self._task is None and self._place.listen is not None:
+            loop = asyncio.get_running_loop()
+            self._task = loop.create_task(self._listen())
+            self._teller = loop.create_task(self._tell())
+
+        def remove() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return remove
+
+    def changed(self) -> None:
+        """Something was committed that others may want to know."""
+        if self._others:
+            self._news.set()
+
+    async def stop(self) -> None:
+        """Nobody is told any more. Idempotent."""
+        self._listeners.clear()
+        tasks = [task for task in (self._task, self._teller) if task is not None]
+        self._task = self._teller = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # ------------------------------------------------------------ listening
+
+    async def _listen(self) -> None:
+        back_off = _FIRST_BACK_OFF
+        lost = False
+        while True:
+            try:
+                connection = await connect(self._place, command_timeout=self._echo, dsn=self._place.listen)
+                try:
+                    await connection.add_listener(self._channel, self._heard)
+                    self.listening.set()
+                    if lost:
+                        log.info("perdure: hears of changes in %s again", self._place)
+                    back_off, lost = _FIRST_BACK_OFF, False
+                    await self._say(connection, "hello")
+                    self._pass_on()  # What was told while nobody listened.
+                    await self._ping_on(connection)
+                finally:
+                    self.listening.clear()
+                    await _let_go(connection, self._channel, self._me)
+            except (StoreError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+                if not lost:
+                    log.warning("perdure: hears of changes in %s by polling only, for now: %s", self._place, error)
+                lost = True
+            await asyncio.sleep(back_off)
+            back_off = min(back_off * 2, _LONGEST_BACK_OFF)
+
+    async def _ping_on(self, connection: Any) -> None:
+        """Until a ping does not come back."""
+        while True:
+            self._echoed.clear()
+            await self._say(connection, "ping")
+            async with asyncio.timeout(self._echo):
+                await self._echoed.wait()
+            self._forget_silent()
+            closed = asyncio.get_running_loop().create_future()
+
+            def on_closed(_: Any, closed: asyncio.Future[None] = closed) -> None:
+                if not closed.done():
+                    closed.set_result(None)
+
+            connection.add_termination_listener(on_closed)
+            try:
+                if connection.is_closed():
+                    raise ConnectionResetError("the connection was closed")
+                async with asyncio.timeout(self._ping):
+                    await closed
+                raise ConnectionResetError("the connection was closed")
+            except TimeoutError:
+                pass
+            finally:
+                connection.remove_termination_listener(on_closed)
+
+    async def _say(self, connection: Any, what: str) -> None:
+        await connection.execute("SELECT pg_notify($1, $2)", self._channel, f"{what} {self._me}")
+
+    def _heard(self, connection: Any, pid: int, channel: str, payload: object) -> None:
+        what, _, who = str(payload).partition(" ")
+        if who == self._me:
+            if what == "ping":
+                self._echoed.set()
+            return
+        if what == "bye":
+            self._others.pop(who, None)
+            return
+        self._others[who] = time.monotonic()
+        if what == "changed":
+            self._pass_on()
+        elif what == "hello":
+            self._news.set()  # Whoever came shall know of us at once.
+
+    def _pass_on(self) -> None:
+        for listener in tuple(self._listeners):
+            listener()
+
+    def _forget_silent(self) -> None:
+        silent = time.monotonic() - 3 * (self._ping + self._echo)
+        for who in [who for who, heard in self._others.items() if heard < silent]:
+            del self._others[who]
+
+    # ------------------------------------------------------------ telling
+
+    async def _tell(self) -> None:
+        connection: Any = None
+        try:
+            while True:
+                await self._news.wait()
+                self._news.clear()
+                try:
+                    if connection is None or connection.is_closed():
+                        connection = await connect(self._place, command_timeout=self._echo, dsn=self._place.listen)
+                        await connection.execute("SET synchronous_commit = off")
+                    await self._say(connection, "changed")
+                except (StoreError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+                    log.debug("perdure: others were not told of a change, and find it by polling: %s", error)
+                await asyncio.sleep(_PAUSE)
+        finally:
+            if connection is not None:
+                connection.terminate()
+
+
+async def _let_go(connection: Any, channel: str, me: str) -> None:
+    try:
+        if not connection.is_closed():
+            async with asyncio.timeout(1):
+                await connection.execute("SELECT pg_notify($1, $2)", channel, f"bye {me}")
+                await connection.close()
+    except Exception:
+        pass
+    finally:
+        connection.terminate()

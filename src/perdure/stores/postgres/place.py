@@ -1,0 +1,86 @@
+"""Where the store is, and how it is reached."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from msgspec import Struct
+
+from perdure.model.errors import UsageError
+from perdure.model.shown import shown
+
+#: Bytes of an identifier in PostgreSQL.
+_LONGEST_NAME: Final = 63
+
+#: What of a URL's query is ours; the driver's own follow.
+_OPTIONS: Final = ("schema", "pgbouncer", "listen")
+_DRIVERS: Final = (
+    "application_name", "gsslib", "krbsrvname", "passfile", "service", "servicefile", "ssl_max_protocol_version",
+    "ssl_min_protocol_version", "sslcert", "sslcrl", "sslkey", "sslmode", "sslnegotiation", "sslpassword", "sslrootcert",
+    "target_session_attrs",
+)  # fmt: skip
+
+
+class Place(Struct, frozen=True):
+    #: As asyncpg takes it.
+    dsn: str
+    #: The schema that all our tables lie in.
+    schema: str = "perdure"
+    #: True if a PgBouncer in transaction mode is between: nothing may be kept in a session.
+    pgbouncer: bool = False
+    #: Where to listen for hints: past a PgBouncer, to the server itself. None: hints are not to be had, polling has to do.
+    listen: str | None = None
+
+    def __str__(self) -> str:
+        """For messages: without the password."""
+        parts = urlsplit(self.dsn)
+        host = parts.netloc.rpartition("@")[2]
+        return f"postgresql://{host}{parts.path} (schema {self.schema})"
+
+    @property
+    def quoted(self) -> str:
+        """The schema as SQL takes it."""
+        return '"' + self.schema.replace('"', '""') + '"'
+
+
+def place_of(url: str) -> Place:
+    """The place that a URL names. Raises `UsageError` saying what is wrong with it.
+
+    `postgresql://user:password@host:port/database`, as asyncpg (and libpq) take it, with these options of ours: `schema`
+    (default `perdure`), `pgbouncer=true`, `listen` (the URL of the server itself, for hints past a PgBouncer).
+    """
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+        given = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+    except ValueError as error:
+        raise UsageError(f"the store URL {_without_password(url)} cannot be read: {error}") from None
+    unknown = given.keys() - {*_OPTIONS, *_DRIVERS}
+    if unknown:
+        raise UsageError(
+            f"the store URL has an unknown option {shown(min(unknown))}; postgresql:// has {', '.join(_OPTIONS)} and the "
+            f"driver's own: {', '.join(_DRIVERS)}"
+        )
+    schema = given.pop("schema", "perdure")
+    if not schema or not schema.isprintable() or len(schema.encode()) > _LONGEST_NAME or schema.startswith("pg_"):
+        raise UsageError(
+            f"{shown(schema)} is no name for a schema: give up to {_LONGEST_NAME} printable bytes, not beginning with pg_"
+        )
+    pgbouncer = _truth("pgbouncer", given.pop("pgbouncer", "false"))
+    listen = given.pop("listen", None)
+    if listen is not None and not re.match(r"postgres(ql)?://", listen):
+        raise UsageError(f"listen must be the postgresql:// URL of the server itself, not {shown(listen)}")
+    dsn = urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(given), ""))
+    return Place(dsn, schema, pgbouncer, listen or (None if pgbouncer else dsn))
+
+
+def _truth(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false", "1", "0"):
+        raise UsageError(f"{name} must be true or false, not {shown(text)}")
+    return text.lower() in ("true", "1")
+
+
+def _without_password(url: str) -> str:
+    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)

@@ -1,0 +1,88 @@
+"""What is read without a lock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from perdure.model.bounds import out_of_bounds
+from perdure.model.history import Entry
+from perdure.model.messages import Message
+from perdure.model.run import Run
+from perdure.ports.store import RunQuery
+from perdure.stores.postgres.connections import Connections
+from perdure.stores.postgres.place import Place
+from perdure.stores.postgres.rows import STATUS_CODES, Row, to_entry, to_message, to_run
+
+
+class Reads:
+    """Answers from the last committed state."""
+
+    def __init__(self, place: Place, connections: Connections) -> None:
+        self._schema = place.quoted
+        self._connections = connections
+
+    async def fetch(self, text: str, *parameters: Any) -> Sequence[Row]:
+        return await self._connections.fetch(text, *parameters, again=True)
+
+    async def history(self, incarnations: Sequence[int]) -> Mapping[int, Sequence[Entry]]:
+        found: dict[int, list[Entry]] = {incarnation: [] for incarnation in incarnations}
+        rows = await self.fetch(
+            f"SELECT * FROM {self._schema}.history WHERE incarnation = ANY ($1) ORDER BY incarnation, n", [*found]
+        )
+        for row in rows:
+            found[row[0]].append(to_entry(row))
+        return found
+
+    async def get(self, run_id: str) -> Run | None:
+        if out_of_bounds(run_id):
+            return None
+        rows = await self.fetch(f"SELECT * FROM {self._schema}.runs WHERE id = $1", run_id)
+        return to_run(rows[0]) if rows else None
+
+    async def messages(self, incarnation: int) -> Sequence[Message]:
+        text = f"SELECT * FROM {self._schema}.messages WHERE incarnation = $1 ORDER BY number"
+        return list(map(to_message, await self.fetch(text, incarnation)))
+
+    async def value(self, incarnation: int, key: str) -> bytes | None:
+        if out_of_bounds(key):
+            return None
+        text = f"SELECT payload FROM {self._schema}.run_values WHERE incarnation = $1 AND key = $2"
+        rows = await self.fetch(text, incarnation, key)
+        return rows[0][0] if rows else None
+
+    async def runs(self, query: RunQuery) -> Sequence[Run]:
+        """Newest first. One range of an index for each status asked for, each cut at the limit, then merged.
+
+        (Incarnations are given in the order of creation, so that they alone give the order.)
+        """
+        if out_of_bounds((query.workflow, query.namespace, query.tag, query.before)):
+            return []
+        source, conditions, values = self._conditions(query)
+        codes: Sequence[int | None] = [STATUS_CODES[status] for status in dict.fromkeys(query.statuses)] or [None]
+        values.append(query.limit)
+        limit = f"LIMIT ${len(values)}"
+        branches: list[str] = []
+        for code in codes:
+            where = [*conditions, *([] if code is None else [f"r.status = {code}"])]
+            condition = f"WHERE {' AND '.join(where)}" if where else ""
+            branches.append(f"(SELECT r.* FROM {source} {condition} ORDER BY r.incarnation DESC {limit})")
+        text = f"SELECT * FROM ({' UNION ALL '.join(branches)}) AS found ORDER BY incarnation DESC {limit}"
+        return list(map(to_run, await self.fetch(text, *values)))
+
+    def _conditions(self, query: RunQuery) -> tuple[str, list[str], list[Any]]:
+        """Tables, conditions and their values."""
+        source, conditions, values = f"{self._schema}.runs AS r", list[str](), list[Any]()
+        if query.tag is not None:
+            source += f" JOIN {self._schema}.tags AS t ON t.incarnation = r.incarnation"
+        for column, wanted in (
+            ("t.tag =", query.tag),
+            ("r.workflow =", query.workflow),
+            ("r.namespace =", query.namespace),
+            ("r.parent =", None if query.parent is None else query.parent.incarnation),
+            ("r.incarnation <", query.before),
+        ):
+            if wanted is not None:
+                values.append(wanted)
+                conditions.append(f"{column} ${len(values)}")
+        return source, conditions, values

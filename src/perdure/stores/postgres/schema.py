@@ -1,0 +1,109 @@
+"""Bringing a schema up to date, whoever else is doing so at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import asyncpg
+
+from perdure.model.errors import StoreMismatch, StoreUnavailable
+from perdure.stores.postgres.connections import connect, told
+from perdure.stores.postgres.migrations import NEEDED, Migration, migrations
+from perdure.stores.postgres.place import Place
+
+#: How long others may be at it.
+_PATIENCE: Final = "60s"
+#: A key of ours among advisory locks of two numbers ("Prdr" in ASCII); the other one is the schema.
+_KEY: Final = 0x50726472
+
+_TABLE: Final = """
+    CREATE SCHEMA IF NOT EXISTS {0};
+    CREATE TABLE IF NOT EXISTS {0}.migrations (
+        number integer PRIMARY KEY,
+        name text NOT NULL,
+        -- Code that knows no migration newer than this one can go on with the schema.
+        serves integer NOT NULL,
+        applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
+    );
+"""
+
+#: The oldest code (by the newest migration it knows) that can go on after each migration.
+_SERVES: Final = {1: 1}
+
+
+async def prepare(connection: asyncpg.Connection[Any], place: Place, *, migrate: bool) -> None:
+    """Check the schema and bring it up to date, each migration in a transaction of its own.
+
+    Raises `StoreMismatch` for a newer or (without `migrate`) a lacking schema, or a missing privilege; `StoreUnavailable`.
+    """
+    try:
+        todo = await pending(connection, place)
+        if todo and not migrate:
+            lacking = [each for each in todo if each.number <= NEEDED]
+            if lacking:
+                raise _lacking(place, lacking)
+            return
+        for migration in todo:
+            await _apply(connection, place, migration)
+    except asyncpg.LockNotAvailableError as error:
+        raise StoreUnavailable(
+            f"the store {place} is being migrated by another process for more than {_PATIENCE}; try again, or look for it"
+        ) from error
+    except asyncpg.PostgresError as error:
+        raise told(place, error) from error
+
+
+async def pending(connection: asyncpg.Connection[Any], place: Place) -> Sequence[Migration]:
+    """The migrations that the schema lacks. Raises `StoreMismatch` if the schema is none of ours, or too new."""
+    known = migrations()
+    if not await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", f"{place.quoted}.migrations"):
+        foreign = await connection.fetchval("SELECT to_regclass($1)::text", f"{place.quoted}.runs")
+        if foreign is not None:
+            raise StoreMismatch(f"the store {place} has a table {foreign} that is not ours; choose another schema")
+        return known
+    rows = await connection.fetch(f"SELECT number, serves FROM {place.quoted}.migrations")
+    done = {row["number"] for row in rows}
+    serves = max((row["serves"] for row in rows), default=0)
+    if serves > known[-1].number:
+        raise StoreMismatch(
+            f"the store {place} has schema {max(done)}, which serves Perdures that know schema {serves} or newer; this one "
+            f"knows up to {known[-1].number}: update Perdure to use it"
+        )
+    return [each for each in known if each.number not in done]
+
+
+async def _apply(connection: asyncpg.Connection[Any], place: Place, migration: Migration) -> None:
+    """Does nothing if another process was faster."""
+    async with connection.transaction():
+        await connection.execute(f"SET LOCAL lock_timeout = '{_PATIENCE}'")
+        await connection.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", _KEY, place.schema, timeout=90)
+        if not await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", f"{place.quoted}.migrations"):
+            await connection.execute(_TABLE.format(place.quoted))
+        done = await connection.fetchval(
+            f"SELECT true FROM {place.quoted}.migrations WHERE number = $1", migration.number
+        )
+        if not done:
+            await connection.execute(migration.text(place.quoted), timeout=600)
+            await connection.execute(
+                f"INSERT INTO {place.quoted}.migrations (number, name, serves) VALUES ($1, $2, $3)",
+                migration.number,
+                migration.name,
+                _SERVES[migration.number],
+            )
+
+
+def _lacking(place: Place, todo: Sequence[Migration]) -> StoreMismatch:
+    names = ", ".join(f"{migration.number} ({migration.name})" for migration in todo)
+    return StoreMismatch(f"the store {place} lacks the migrations {names}; run `perdure migrate` first")
+
+
+async def plan(place: Place) -> Sequence[Migration]:
+    """The migrations that the schema lacks. Changes nothing; raises as `prepare`."""
+    connection = await connect(place)
+    try:
+        return await pending(connection, place)
+    except asyncpg.PostgresError as error:
+        raise told(place, error) from error
+    finally:
+        await connection.close()

@@ -1,0 +1,182 @@
+"""The Store port on a PostgreSQL schema, which any number of processes may share."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import asyncpg
+
+from perdure.model.commit import Answer, TurnCommit, Write
+from perdure.model.errors import StoreUnavailable
+from perdure.model.history import Entry
+from perdure.model.messages import Message
+from perdure.model.run import Run, Status
+from perdure.ports.clock import Clock
+from perdure.ports.store import Claimed, ClaimRequest, Finding, Held, RunQuery, Serves
+from perdure.stores.postgres import schema
+from perdure.stores.postgres.batches import Batches
+from perdure.stores.postgres.claims import Claims
+from perdure.stores.postgres.connections import PATIENCE, Connections
+from perdure.stores.postgres.hints import Hints
+from perdure.stores.postgres.migrations import Migration
+from perdure.stores.postgres.place import Place, place_of
+from perdure.stores.postgres.reads import Reads
+from perdure.stores.postgres.renewer import PostgresRenewer
+from perdure.stores.postgres.timekeeping import Timekeeper
+
+#: Connections for the engine's calls; the renewer, the listener and the teller have one each of their own.
+_CONNECTIONS: Final = 6
+
+
+class _Open:
+    """What there is while the store is open."""
+
+    def __init__(self, place: Place, clock: Clock, patience: float) -> None:
+        self.pid = os.getpid()
+        self.connections = Connections(place, _CONNECTIONS, patience=patience)
+        self.batches = Batches(place, self.connections)
+        self.claims = Claims(place, self.connections)
+        self.reads = Reads(place, self.connections)
+        self.hints = Hints(place)
+        self.time = Timekeeper(clock, self._ask_time)
+        self._clock_text = f"SELECT {place.quoted}.clock_1()"
+        #: Whoever opened it and did not close it yet: several apps may be given one store.
+        self.openings = 1
+
+    async def _ask_time(self) -> int:
+        [row] = await self.reads.fetch(self._clock_text)
+        return int(row[0])
+
+
+class PostgresStore:
+    """Runs in a PostgreSQL database. Making one connects to nothing; `open` does.
+
+    `url`: see `place_of`. `patience` is how many seconds a call may take before the connection counts as lost. A clock that can
+    follow (`follow(now)`) is set by the server's; by one that cannot, the server is told the time with each call.
+
+    After a fork the child must open a store of its own: every verb of an inherited one raises `StoreUnavailable`.
+    """
+
+    def __init__(self, url: str, *, clock: Clock, patience: float = PATIENCE) -> None:
+        self._place = place_of(url)
+        self._clock = clock
+        self._patience = patience
+        self._opened: _Open | None = None
+
+    async def open(self, *, migrate: bool = True) -> None:
+        if self._opened is not None:
+            self._open.openings += 1
+            return
+        opened = _Open(self._place, self._clock, self._patience)
+        try:
+
+            async def prepare(connection: asyncpg.Connection[Any]) -> None:
+                await schema.prepare(connection, self._place, migrate=migrate)
+
+            await opened.connections.alone(prepare)
+            await opened.time.start()
+        except BaseException:
+            await opened.connections.close()
+            raise
+        self._opened = opened
+
+    async def close(self) -> None:
+        opened = self._opened
+        if opened is None or opened.pid != os.getpid():
+            return
+        opened.openings -= 1
+        if opened.openings:
+            return
+        self._opened = None
+        await opened.hints.stop()
+        await opened.time.stop()
+        await opened.connections.close()
+
+    def plan(self) -> Sequence[Migration]:
+        """The migrations that `open` would apply. Blocks, not to be called on an event loop; changes nothing."""
+        return asyncio.run(schema.plan(self._place))
+
+    def now(self) -> int:
+        return self._clock.now()
+
+    # ------------------------------------------------------------ writing
+
+    async def write(self, batch: Sequence[Write]) -> Sequence[Answer]:
+        opened = self._open
+        answers = await opened.batches.write(batch, opened.time.at())
+        if any(map(_concerns_others, batch)):
+            opened.hints.changed()
+        return answers
+
+    async def claim(self, request: ClaimRequest) -> Sequence[Claimed]:
+        return await self._open.claims.claim(request, self._open.time.at())
+
+    async def release(self, owner: str, held: Sequence[Held]) -> None:
+        opened = self._open
+        if held and await opened.claims.release(owner, held, opened.time.at()):
+            opened.hints.changed()
+
+    async def unblock(self, serves: Sequence[Serves]) -> int:
+        opened = self._open
+        unblocked = await opened.claims.unblock(serves, opened.time.at())
+        if unblocked:
+            opened.hints.changed()
+        return unblocked
+
+    async def audit(self, *, heal: bool = True) -> Sequence[Finding]:
+        return await self._open.claims.audit(self._open.time.at(), heal=heal)
+
+    def renewer(self) -> PostgresRenewer:
+        return PostgresRenewer(self._place, self._open.time.at, self._check)
+
+    # ------------------------------------------------------------ reading
+
+    async def next_wake(self, request: ClaimRequest) -> int | None:
+        return await self._open.claims.next_wake(request)
+
+    async def history(self, incarnations: Sequence[int]) -> Mapping[int, Sequence[Entry]]:
+        return await self._open.reads.history(incarnations)
+
+    async def get(self, run_id: str) -> Run | None:
+        return await self._open.reads.get(run_id)
+
+    async def runs(self, query: RunQuery) -> Sequence[Run]:
+        return await self._open.reads.runs(query)
+
+    async def messages(self, incarnation: int) -> Sequence[Message]:
+        return await self._open.reads.messages(incarnation)
+
+    async def value(self, incarnation: int, key: str) -> bytes | None:
+        return await self._open.reads.value(incarnation, key)
+
+    def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
+        return self._open.hints.add(callback)
+
+    # ------------------------------------------------------------ inside
+
+    @property
+    def _open(self) -> _Open:
+        self._check()
+        assert self._opened is not None
+        return self._opened
+
+    def _check(self) -> None:
+        if self._opened is None:
+            raise StoreUnavailable(f"the store {self._place} is not open; call open() first")
+        if os.getpid() != self._opened.pid:
+            raise StoreUnavailable(
+                f"the store {self._place} was opened by process {self._opened.pid}, which this one was forked from; its "
+                "connections are the parent's: make and open a store of your own in the child"
+            )
+
+
+def _concerns_others(write: Write) -> bool:
+    """Not a turn that goes on by itself."""
+    return not (
+        isinstance(write, TurnCommit)
+        and write.status is Status.RUNNING
+        and not (write.children or write.joins or write.cancels or write.sends or write.unwaits)
+    )
