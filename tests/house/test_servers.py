@@ -185,8 +185,9 @@ def test_a_wheel_that_the_servers_user_cannot_reach_is_copied(tmp_path: Path, mo
 
 
 def test_a_schema_is_the_tests_own_and_goes(
-    postgres_databases: Databases, postgres_schema: Schema, postgres_admin: Admin
+    databases_on: Callable[[Server], Databases], postgres_server: Server, postgres_schema: Schema, postgres_admin: Admin
 ) -> None:
+    postgres_databases = databases_on(postgres_server)
     with postgres_databases.schema(
         postgres_schema.url, "Any [label], however long it may be, with a quote's trouble"
     ) as own:
@@ -198,17 +199,25 @@ def test_a_schema_is_the_tests_own_and_goes(
 
 
 async def test_connections_that_a_test_leaves_open_fail_it(
-    postgres_databases: Databases, postgres_schema: Schema, monkeypatch: pytest.MonkeyPatch
+    databases_on: Callable[[Server], Databases],
+    postgres_server: Server,
+    postgres_schema: Schema,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(databases, "PATIENCE", 0.1)
     left = await asyncpg.connect(postgres_schema.url, server_settings={"application_name": "left"})
     with (
         pytest.raises(AssertionError, match=r"left open: .*left, idle"),
-        postgres_databases.schema(postgres_schema.url, "x"),
+        databases_on(postgres_server).schema(postgres_schema.url, "x"),
     ):
         pass
     with pytest.raises(asyncpg.PostgresConnectionError):
         await left.execute("SELECT 1")
+
+
+def test_a_fixture_may_choose_among_servers(schema_on: Callable[[Server], Schema]) -> None:
+    made = [schema_on(server) for server in postgres.servers() for _ in range(2)]
+    assert len(set(made)) == len(made)
 
 
 def test_a_database_is_durable_if_asked(postgres_database: Callable[..., str]) -> None:

@@ -50,6 +50,7 @@ class Databases:
         self._made: dict[str, Admin] = {}
         self._numbers = itertools.count(1)
         self._swept = False
+        self._quick = ""
 
     def create(self, name: str, durable: bool = True) -> str:
         """A new empty database; its address. Not `durable`: its commits do not wait for the disk, all else is the same."""
@@ -63,6 +64,11 @@ class Databases:
             admin = self._made[self._server.url(database)] = Admin(self._server.url(database))
             admin.execute("SELECT 1")
         return self._server.url(database)
+
+    def quick(self) -> str:
+        """The database for tests that need a schema only. Its commits do not wait for the disk."""
+        self._quick = self._quick or self.create("quick", durable=False)
+        return self._quick
 
     def admin(self, url: str) -> Admin:
         """The connection that stays in a database for as long as it is needed, to run SQL with."""

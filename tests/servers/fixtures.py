@@ -4,6 +4,7 @@
 - `postgres_schema`: address and name of a schema that is the test's own. Commits do not wait for the disk.
 - `postgres_admin`: SQL in that schema's database, from outside of what is tested.
 - `postgres_database`: a function that makes whole databases: `postgres_database("name", durable=True)`.
+- `schema_on`: a function from a server (of `postgres.servers()`) to a schema, for fixtures that choose among several stores.
 - `bouncer_schema`: the same as `postgres_schema`, through a PgBouncer in transaction mode.
 
 Only what a test asks for is started. Servers to kill and restart are made by `own.PrivateServer`.
@@ -11,6 +12,7 @@ Only what a test asks for is started. Servers to kill and restart are made by `o
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -50,41 +52,59 @@ def postgres_server(request: pytest.FixtureRequest) -> Server:
 
 
 @pytest.fixture(scope="session")
-def postgres_databases(postgres_server: Server) -> Iterator[Databases]:
-    databases = Databases(postgres_server)
-    yield databases
-    databases.close()
+def databases_on() -> Iterator[Callable[[Server], Databases]]:
+    # Not a fixture with parameters: workers go back and forth between servers, and would make and drop databases each time.
+    known: dict[Server, Databases] = {}
 
+    def on(server: Server) -> Databases:
+        if server not in known:
+            known[server] = Databases(server)
+        return known[server]
 
-@pytest.fixture(scope="session")
-def _quick_database(postgres_databases: Databases) -> str:
-    return postgres_databases.create("quick", durable=False)
-
-
-@pytest.fixture
-def postgres_schema(
-    postgres_databases: Databases, _quick_database: str, request: pytest.FixtureRequest
-) -> Iterator[Schema]:
-    with postgres_databases.schema(_quick_database, request.node.originalname) as schema:
-        yield schema
+    yield on
+    for databases in known.values():
+        databases.close()
 
 
 @pytest.fixture
-def postgres_admin(postgres_databases: Databases, postgres_schema: Schema) -> Admin:
-    return postgres_databases.admin(postgres_schema.url)
+def schema_on(
+    databases_on: Callable[[Server], Databases], request: pytest.FixtureRequest
+) -> Iterator[Callable[[Server], Schema]]:
+    with contextlib.ExitStack() as made:
+
+        def on(server: Server) -> Schema:
+            databases = databases_on(server)
+            return made.enter_context(databases.schema(databases.quick(), request.node.originalname))
+
+        yield on
 
 
 @pytest.fixture
-def postgres_database(postgres_databases: Databases) -> Iterator[Callable[..., str]]:
+def postgres_schema(postgres_server: Server, schema_on: Callable[[Server], Schema]) -> Schema:
+    return schema_on(postgres_server)
+
+
+@pytest.fixture
+def postgres_admin(
+    postgres_server: Server, databases_on: Callable[[Server], Databases], postgres_schema: Schema
+) -> Admin:
+    return databases_on(postgres_server).admin(postgres_schema.url)
+
+
+@pytest.fixture
+def postgres_database(
+    postgres_server: Server, databases_on: Callable[[Server], Databases]
+) -> Iterator[Callable[..., str]]:
+    databases = databases_on(postgres_server)
     made: list[str] = []
 
     def create(name: str, durable: bool = False) -> str:
-        made.append(postgres_databases.create(name, durable))
+        made.append(databases.create(name, durable))
         return made[-1]
 
     yield create
     for url in made:
-        postgres_databases.drop(url)
+        databases.drop(url)
 
 
 @pytest.fixture

@@ -58,8 +58,13 @@ class Server:
 
 
 def servers() -> list[Server]:
-    """The session's servers, the older first; none where there is neither a server nor a wheel."""
-    return [Server(name) for name in os.environ.get(NAMES, "").split(",") if name]
+    """The session's servers, the older first; none where there is neither a server nor a wheel.
+
+    The same in every process of the session, whoever asks first; also while test modules and conftests are imported.
+    """
+    if NAMES not in os.environ:
+        os.environ[NAMES] = ",".join(find())
+    return [Server(name) for name in os.environ[NAMES].split(",") if name]
 
 
 def find(environment: Mapping[str, str] = os.environ) -> list[str]:
@@ -100,10 +105,10 @@ class Session:
     """What the controlling process holds from begin to end. A session inside a session uses the outer one's servers."""
 
     def __init__(self) -> None:
-        self._folder = None if NAMES in os.environ else Folder.claim()
+        self._folder = None if FOLDER in os.environ else Folder.claim()
         if self._folder is not None:
             os.environ[FOLDER] = str(self._folder.path)
-            os.environ[NAMES] = ",".join(find())
+        servers()
 
     def end(self) -> None:
         """End the servers that were brought along."""
