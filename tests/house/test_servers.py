@@ -16,7 +16,7 @@ import asyncpg
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from tests.servers import databases, folder, postgres, undertaker, wheel
+from tests.servers import databases, folder, pgbouncer, postgres, undertaker, wheel
 from tests.servers.databases import Databases, Schema
 from tests.servers.folder import Folder
 from tests.servers.own import PORTS, OwnServer, PrivateServer, free_ports
@@ -271,3 +271,9 @@ def test_a_bouncer_leads_to_the_same_schema(bouncer_schema: Schema, postgres_sch
 def test_a_bouncer_that_does_not_start_says_why(postgres_schema: Schema) -> None:
     with pytest.raises(wheel.ServerFailed, match="auth_type"), PgBouncer(postgres_schema.url, {"auth_type": "none"}):
         pass
+
+
+def test_without_a_bouncer_a_test_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pgbouncer, "PLACES", ("no-such-program",))
+    with pytest.raises(pytest.skip.Exception, match="apt-get install pgbouncer"):
+        PgBouncer("postgresql://postgres@127.0.0.1/postgres")
