@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+#: Servers that tests stand on, found or brought along.
+pytest_plugins = ["tests.servers.fixtures"]
+
 #: How long an `async def` test may take: one that waits for an event which never comes fails in its own name.
 ASYNC_TEST_LIMIT = 60.0
 
