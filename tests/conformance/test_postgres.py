@@ -21,7 +21,7 @@ class Factory:
         self._clocks: dict[int, ManualClock] = {}
 
     async def make(self, clock: ManualClock) -> Store:
-        store = PostgresStore(f"{self._schema.url}?schema={self._schema.name}", clock=clock)
+        store = PostgresStore(self._schema.store, clock=clock)
         await store.open()
         self._clocks[id(store)] = clock
         return store

@@ -40,6 +40,11 @@ class Schema(NamedTuple):
     url: str
     name: str
 
+    @property
+    def store(self) -> str:
+        """The store's URL."""
+        return f"{self.url}{'&' if '?' in self.url else '?'}schema={self.name}"
+
 
 class Databases:
     """What one process makes on one server. Blocks; from one thread."""

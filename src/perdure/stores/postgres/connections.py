@@ -42,6 +42,7 @@ class Fault(Enum):
 _BUSY: Final = (pg.SerializationError, pg.DeadlockDetectedError, pg.LockNotAvailableError)
 _DATA: Final = (pg.DataError, pg.IntegrityConstraintViolationError, pg.ProgramLimitExceededError, UnicodeError)
 _STORE: Final = (
+    asyncpg.ClientConfigurationError,
     pg.InsufficientPrivilegeError,
     pg.InvalidAuthorizationSpecificationError,
     pg.InvalidCatalogNameError,
@@ -84,6 +85,8 @@ def _advice(place: Place, error: BaseException) -> str:
         return f"give the role the right to create in the database or in schema {place.schema}, or migrate as one that has it"
     if isinstance(error, pg.InvalidAuthorizationSpecificationError):
         return "check user and password"
+    if isinstance(error, asyncpg.ClientConfigurationError):
+        return "check the URL"
     if isinstance(error, pg.InvalidCatalogNameError):
         return "create the database first, or check its name"
     if isinstance(error, pg.ReadOnlySQLTransactionError):
