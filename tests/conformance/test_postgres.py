@@ -34,9 +34,7 @@ class Factory:
         return await self.make(self._clocks[id(store)])
 
     async def lose_wake(self, store: Store, incarnation: int) -> None:
-        self._admin.execute(
-            f'UPDATE "{self._schema.name}".runs SET wake_at = NULL WHERE incarnation = $1', incarnation
-        )
+        self._admin.execute(f'UPDATE "{self._schema.name}".runs SET wake_at = NULL WHERE incarnation = $1', incarnation)
 
     async def dispose(self, store: Store) -> None:
         await store.close()

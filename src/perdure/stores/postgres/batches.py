@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeAlias, cast
 
 from perdure.model.commit import (
     Answer,
     Applied,
     Changed,
+    Create,
     Ended,
     Exists,
     Fenced,
     Missing,
     Moved,
     Refused,
+    TurnCommit,
     Unstorable,
     Write,
 )
@@ -22,23 +24,54 @@ from perdure.model.run import RunKey
 from perdure.stores.postgres.connections import Connections, Fault, fault_of
 from perdure.stores.postgres.encoding import Touched, Unfit, encoded
 from perdure.stores.postgres.place import Place
+from perdure.stores.postgres.plain import PARAMETERS, Columns, plain_key
 from perdure.stores.postgres.rows import Row, to_message, to_run
 
 #: Bytes of one call's JSON, beyond which a batch is cut; PostgreSQL takes 256 MB.
 _LARGEST: Final = 32 * 1024 * 1024
+
+#: So many plain writes in a row, between others, go the short way.
+_WORTH_IT: Final = 8
+
+#: A write's place in its batch, its JSON, and what of it can be stored.
+Item: TypeAlias = tuple[int, bytes, Write]
 
 
 class Batches:
     """Writes to one place. `at`: the time to write them at; None is the server's own."""
 
     def __init__(self, place: Place, connections: Connections) -> None:
-        self._connections = connections
-        self._write = f"SELECT * FROM {place.quoted}.write_1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
+        self._fetch = connections.fetch
+        self._write = f"SELECT * FROM {place.quoted}.write_1({_placeholders(11)})"
+        self._plain = f"SELECT * FROM {place.quoted}.plain_1({_placeholders(PARAMETERS)})"
 
     async def write(self, batch: Sequence[Write], at: int | None) -> list[Answer]:
-        answers: list[Answer | None] = [None] * len(batch)
-        items: list[tuple[int, bytes, Write]] = []
-        for place, write in enumerate(batch):
+        answers: list[Answer] = []
+        for plain, writes in _stretches(batch):
+            if plain:
+                answers += await self._short(writes, at)
+            else:
+                answers += await self._long(writes, at)
+        return answers
+
+    async def _short(self, writes: Sequence[Write], at: int | None) -> list[Answer]:
+        try:
+            [[applied, begun]] = await self._fetch(self._plain, *Columns(writes).parameters(at))
+        except Exception as error:
+            if fault_of(error) is not Fault.DATA:
+                raise
+            return await self._long(writes, at)  # It finds out whose data it is.
+        news = iter(begun or ())
+        answers: list[Answer] = [
+            Applied(RunKey(each.run.id, next(news)) if isinstance(each, Create) else cast("TurnCommit", each).run)
+            for each in writes[:applied]
+        ]
+        return answers if applied == len(writes) else answers + await self._long(writes[applied:], at)
+
+    async def _long(self, writes: Sequence[Write], at: int | None) -> list[Answer]:
+        answers: list[Answer | None] = [None] * len(writes)
+        items: list[Item] = []
+        for place, write in enumerate(writes):
             try:
                 items.append((place, *encoded(write)))
             except Unfit as refusal:
@@ -46,9 +79,9 @@ class Batches:
         for some in _cut(items):
             for (place, *_), answer in zip(some, await self._apply(some, at), strict=True):
                 answers[place] = answer
-        return [_there(answer) for answer in answers]
+        return cast("list[Answer]", answers)
 
-    async def _apply(self, items: Sequence[tuple[int, bytes, Write]], at: int | None) -> list[Answer]:
+    async def _apply(self, items: Sequence[Item], at: int | None) -> list[Answer]:
         """In one transaction if all can be stored, else in two halves: what cannot must not hurt its neighbours."""
         try:
             return await self._call(items, at)
@@ -60,17 +93,47 @@ class Batches:
         half = len(items) // 2
         return [*await self._apply(items[:half], at), *await self._apply(items[half:], at)]
 
-    async def _call(self, items: Sequence[tuple[int, bytes, Write]], at: int | None) -> list[Answer]:
+    async def _call(self, items: Sequence[Item], at: int | None) -> list[Answer]:
         touched = Touched()
         for _, _, write in items:
             touched.add(write)
         text = (b"[" + b",".join(text for _, text, _ in items) + b"]").decode()
-        return _answers(await self._connections.fetch(self._write, at, text, *touched.parameters()))
+        return _answers(await self._fetch(self._write, at, text, *touched.parameters()))
 
 
-def _cut(items: Sequence[tuple[int, bytes, Write]]) -> Sequence[Sequence[tuple[int, bytes, Write]]]:
+def _placeholders(count: int) -> str:
+    return ", ".join(f"${number}" for number in range(1, count + 1))
+
+
+def _stretches(batch: Sequence[Write]) -> Sequence[tuple[bool, Sequence[Write]]]:
+    """The batch in order, cut into what goes the short way and what goes the long one. A cut is one more commit: only a long
+    row of plain writes is worth it."""
+    stretches: list[tuple[bool, list[Write]]] = []
+    keys: set[int | str] = set()
+    for write in batch:
+        key = plain_key(write)
+        plain = key is not None
+        if not stretches or stretches[-1][0] != plain or key in keys:
+            stretches.append((plain, []))
+            keys.clear()
+        if key is not None:
+            keys.add(key)
+        stretches[-1][1].append(write)
+    if len(stretches) == 1:
+        return stretches
+    joined: list[tuple[bool, list[Write]]] = []
+    for plain, writes in stretches:
+        short = plain and len(writes) >= _WORTH_IT
+        if joined and not short and not joined[-1][0]:
+            joined[-1][1].extend(writes)
+        else:
+            joined.append((short, writes))
+    return joined
+
+
+def _cut(items: Sequence[Item]) -> Sequence[Sequence[Item]]:
     """Into parts that are not too large for one call."""
-    parts: list[list[tuple[int, bytes, Write]]] = []
+    parts: list[list[Item]] = []
     room = 0
     for item in items:
         room -= len(item[1])
@@ -79,11 +142,6 @@ def _cut(items: Sequence[tuple[int, bytes, Write]]) -> Sequence[Sequence[tuple[i
             room = _LARGEST - len(item[1])
         parts[-1].append(item)
     return parts
-
-
-def _there(answer: Answer | None) -> Answer:
-    assert answer is not None
-    return answer
 
 
 def _answers(rows: Sequence[Row]) -> list[Answer]:

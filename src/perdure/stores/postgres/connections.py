@@ -155,6 +155,7 @@ class Connections:
             try:
                 if self._place.pgbouncer:
                     async with connection.transaction():
+                        await connection.execute("SET LOCAL lock_timeout = '10s'")
                         result = await work(connection)
                 else:
                     result = await work(connection)
