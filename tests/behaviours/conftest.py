@@ -12,15 +12,26 @@ from pathlib import Path
 import pytest
 
 from tests.behaviours.world import CACHES, Fickle, World
+from tests.servers import postgres
 
 CACHE = os.environ.get("PERDURE_TEST_CACHE", "on")
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     if CACHE not in CACHES:
         raise pytest.UsageError(f"PERDURE_TEST_CACHE must be one of {', '.join(CACHES)}, not {CACHE!r}")
     if CACHE == "random":
         monkeypatch.setattr(Fickle, "chance", random.Random(request.node.nodeid))
         monkeypatch.setattr("perdure.engine.executor.Cache", Fickle)
-    return World(request.param, tmp_path, CACHE)
+    match request.param:
+        case "memory":
+            url = "memory://"
+        case "sqlite":
+            url = f"sqlite:///{tmp_path / 'store.db'}?synchronous=OFF"
+        case _:
+            server, *_ = postgres.servers() or [None]
+            if server is None:
+                pytest.skip("no PostgreSQL")
+            url = request.getfixturevalue("schema_on")(server).store
+    return World(url, CACHE)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 from perdure import Lifecycle, StoreUnavailable
@@ -27,11 +26,11 @@ CACHES = ("on", "0", "random")
 class World:
     """One store, one clock. Each app made here is another process."""
 
-    def __init__(self, kind: str, folder: Path, cache: str) -> None:
+    def __init__(self, url: str, cache: str) -> None:
         self.clock = ManualClock()
-        self._url = "memory://" if kind == "memory" else f"sqlite:///{folder / 'store.db'}?synchronous=OFF"
+        self._url = url
         self._gates: list[Gate] = []
-        self._memory = MemoryStore(self.clock) if kind == "memory" else None
+        self._memory = MemoryStore(self.clock) if url == "memory://" else None
         self._options: dict[str, Any] = {"cache": 0} if cache == "0" else {}
 
     def app(self, *definitions: Any, store: Any = None, **options: Any) -> TestApp:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from pathlib import Path
 
 import pytest
 
@@ -17,8 +16,8 @@ from tests.behaviours.world import Barrier, World, goes_on, parks
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World("memory", tmp_path, "on")
+def world() -> World:
+    return World("memory://", "on")
 
 
 async def events(world: World, run_id: str) -> list[Event]:
