@@ -5,6 +5,7 @@
 - `postgres_admin`: SQL in that schema's database, from outside of what is tested.
 - `postgres_database`: a function that makes whole databases: `postgres_database("name", durable=True)`.
 - `schema_on`: a function from a server (of `postgres.servers()`) to a schema, for fixtures that choose among several stores.
+- `kept_schema_on`: the same with a function that fills the schema, called once: the next tests get the same one, emptied.
 - `bouncer_schema`: the same as `postgres_schema`, through a PgBouncer in transaction mode.
 
 Only what a test asks for is started. Servers to kill and restart are made by `own.PrivateServer`.
@@ -75,6 +76,18 @@ def schema_on(
         def on(server: Server) -> Schema:
             databases = databases_on(server)
             return made.enter_context(databases.schema(databases.quick(), request.node.originalname))
+
+        yield on
+
+
+@pytest.fixture
+def kept_schema_on(
+    databases_on: Callable[[Server], Databases],
+) -> Iterator[Callable[[Server, Callable[[Schema], None]], Schema]]:
+    with contextlib.ExitStack() as used:
+
+        def on(server: Server, make: Callable[[Schema], None]) -> Schema:
+            return used.enter_context(databases_on(server).kept_schema(make))
 
         yield on
 
