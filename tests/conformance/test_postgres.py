@@ -13,7 +13,7 @@ from tests.servers.sql import Admin
 
 
 class Factory:
-    """Stores in one schema of the test's own."""
+    """Stores in one schema that is empty at first."""
 
     def __init__(self, schema: Schema, admin: Admin) -> None:
         self._schema = schema
@@ -41,8 +41,8 @@ class Factory:
 
 
 @pytest.fixture
-def factory(postgres_schema: Schema, postgres_admin: Admin) -> Factory:
-    return Factory(postgres_schema, postgres_admin)
+def factory(postgres_migrated: Schema, postgres_admin: Admin) -> Factory:
+    return Factory(postgres_migrated, postgres_admin)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -53,7 +53,7 @@ def session(path: Path, *arguments: str, **variables: str) -> subprocess.Complet
         [*command, *arguments, str(path)],
         capture_output=True,
         text=True,
-        env={**environment, "PYTHONPATH": str(ROOT), **variables},
+        env={**environment, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), **variables},
         cwd=path,
         check=False,
     )
@@ -220,15 +220,60 @@ def test_a_fixture_may_choose_among_servers(schema_on: Callable[[Server], Schema
     assert len(set(made)) == len(made)
 
 
+MAKE = """
+    CREATE SCHEMA {0};
+    CREATE TABLE {0}.migrations (number int); INSERT INTO {0}.migrations VALUES (1);
+    CREATE TABLE {0}.parents (id bigserial PRIMARY KEY);
+    CREATE TABLE {0}.children (parent bigint REFERENCES {0}.parents);
+    CREATE FUNCTION {0}.clock() RETURNS timestamptz LANGUAGE sql AS 'SELECT clock_timestamp()';
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ("ANALYZE {0}.parents", True),
+        ("CREATE OR REPLACE FUNCTION {0}.clock() RETURNS timestamptz LANGUAGE sql AS 'SELECT now()'", False),
+        ("ALTER TABLE {0}.children ADD COLUMN name text", False),
+        ("INSERT INTO {0}.migrations VALUES (2)", False),
+        ("CREATE TABLE {0}.others (id int)", False),
+        ("DROP SCHEMA {0} CASCADE", False),
+    ],
+    ids=["analyzed", "function", "column", "record", "table", "dropped"],
+)
+def test_a_kept_schema_comes_back_empty_and_is_made_anew_if_a_test_changed_it(
+    databases_on: Callable[[Server], Databases], postgres_server: Server, change: str, same: bool
+) -> None:
+    databases = databases_on(postgres_server)
+    admin = databases.admin(databases.quick())
+    made: list[str] = []
+
+    def make(schema: Schema) -> None:
+        admin.execute(MAKE.format(schema.name))
+        made.append(schema.name)
+
+    names: list[str] = []
+    for last in ("SELECT 1", change, "SELECT 1", "SELECT 1"):
+        with databases.kept_schema(make) as schema:
+            names.append(schema.name)
+            counts = [admin.value(f"SELECT count(*) FROM {schema.name}.{table}") for table in ("migrations", "parents")]
+            assert counts == [1, 0]
+            assert admin.value(f"INSERT INTO {schema.name}.parents DEFAULT VALUES RETURNING id") == 1
+            admin.execute(f"INSERT INTO {schema.name}.children VALUES (1)")
+            admin.execute(last.format(schema.name))
+    assert len(set(names)) == len(made) == (1 if same else 2)
+    assert names[2] == names[3]
+
+
 def test_a_database_is_durable_if_asked(postgres_database: Callable[..., str]) -> None:
     for durable, setting in ((True, "on"), (False, "off")):
         with Admin(postgres_database(f"asked_{setting}", durable=durable)) as admin:
             assert admin.value("SHOW synchronous_commit") == setting
 
 
-def test_databases_of_killed_sessions_go_and_those_in_use_stay(postgres_server: Server) -> None:
+def test_databases_of_killed_sessions_go_and_those_in_use_stay() -> None:
     with (
-        PrivateServer(postgres_server.name if postgres_server.ours else NEWEST) as server,
+        PrivateServer() as server,
         Admin(server.url()) as admin,
     ):
         for name in ("perdure_test_dead_gw0_quick", "perdure_test_busy_gw0_quick", "perdure_other"):

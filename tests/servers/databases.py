@@ -11,11 +11,12 @@ import contextlib
 import itertools
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import asyncpg
 
+from tests.servers.kept import KeptSchema
 from tests.servers.postgres import FOLDER, Server
 from tests.servers.sql import APPLICATION, Admin
 
@@ -56,6 +57,7 @@ class Databases:
         self._numbers = itertools.count(1)
         self._swept = False
         self._quick = ""
+        self._kept: dict[Callable[[Schema], None], KeptSchema] = {}
 
     def create(self, name: str, durable: bool = True) -> str:
         """A new empty database; its address. Not `durable`: its commits do not wait for the disk, all else is the same."""
@@ -93,14 +95,34 @@ class Databases:
         Raises:
             AssertionError: Afterwards, connections to the database are still open: the test leaked them. They are ended.
         """
-        number = next(self._numbers)
-        name = f"{re.sub('[^a-z0-9_]', '_', label.lower())[: LONGEST - 8]}_{number}"
+        name = self._name(label)
         try:
             yield Schema(url, name)
         finally:
             leaked = self.leaked(url)
             self._made[url].execute(f'DROP SCHEMA IF EXISTS "{name}" CASCADE')
         assert not leaked, f"connections were left open: {leaked}"
+
+    @contextlib.contextmanager
+    def kept_schema(self, make: Callable[[Schema], None]) -> Iterator[Schema]:
+        """A schema in the quick database that `make` has made, empty as it was then; see `kept.py`.
+
+        Raises:
+            AssertionError: As `schema` does.
+        """
+        url = self.quick()
+        kept = self._kept.get(make)
+        if kept is None or not kept.empty():
+            new = Schema(url, self._name(f"kept_{len(self._kept)}"))
+            kept = self._kept[make] = KeptSchema(self._made[url], new.name, lambda: make(new))
+        try:
+            yield Schema(url, kept.name)
+        finally:
+            leaked = self.leaked(url)
+        assert not leaked, f"connections were left open: {leaked}"
+
+    def _name(self, label: str) -> str:
+        return f"{re.sub('[^a-z0-9_]', '_', label.lower())[: LONGEST - 8]}_{next(self._numbers)}"
 
     def leaked(self, url: str) -> list[str]:
         """What is still connected to a database of ours, in words, after it had time to go; then it is ended."""

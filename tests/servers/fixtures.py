@@ -2,9 +2,11 @@
 
 - `postgres_server`: a test that asks for it, or for one of the others, runs once on each server of the session.
 - `postgres_schema`: address and name of a schema that is the test's own. Commits do not wait for the disk.
-- `postgres_admin`: SQL in that schema's database, from outside of what is tested.
+- `postgres_migrated`: the same with the store's tables in it: kept from test to test, and emptied; much quicker.
+- `postgres_admin`: SQL in the database of these schemas, from outside of what is tested.
 - `postgres_database`: a function that makes whole databases: `postgres_database("name", durable=True)`.
 - `schema_on`: a function from a server (of `postgres.servers()`) to a schema, for fixtures that choose among several stores.
+- `kept_schema_on`: the same with a function that fills the schema, called once: the next tests get the same one, emptied.
 - `bouncer_schema`: the same as `postgres_schema`, through a PgBouncer in transaction mode.
 
 Only what a test asks for is started. Servers to kill and restart are made by `own.PrivateServer`.
@@ -19,6 +21,7 @@ import pytest
 
 from tests.servers import postgres
 from tests.servers.databases import Databases, Schema
+from tests.servers.migrated import migrate
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import Server
 from tests.servers.sql import Admin
@@ -80,15 +83,33 @@ def schema_on(
 
 
 @pytest.fixture
+def kept_schema_on(
+    databases_on: Callable[[Server], Databases],
+) -> Iterator[Callable[[Server, Callable[[Schema], None]], Schema]]:
+    with contextlib.ExitStack() as used:
+
+        def on(server: Server, make: Callable[[Schema], None]) -> Schema:
+            return used.enter_context(databases_on(server).kept_schema(make))
+
+        yield on
+
+
+@pytest.fixture
 def postgres_schema(postgres_server: Server, schema_on: Callable[[Server], Schema]) -> Schema:
     return schema_on(postgres_server)
 
 
 @pytest.fixture
-def postgres_admin(
-    postgres_server: Server, databases_on: Callable[[Server], Databases], postgres_schema: Schema
-) -> Admin:
-    return databases_on(postgres_server).admin(postgres_schema.url)
+def postgres_migrated(
+    postgres_server: Server, kept_schema_on: Callable[[Server, Callable[[Schema], None]], Schema]
+) -> Schema:
+    return kept_schema_on(postgres_server, migrate)
+
+
+@pytest.fixture
+def postgres_admin(postgres_server: Server, databases_on: Callable[[Server], Databases]) -> Admin:
+    databases = databases_on(postgres_server)
+    return databases.admin(databases.quick())
 
 
 @pytest.fixture
