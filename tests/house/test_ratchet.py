@@ -44,8 +44,8 @@ FULL_CLASSES: dict[str, Allowed] = {
     "perdure.engine.held.Held": Allowed(
         15, "all that is in flight for one run: in two places it could disagree with itself"
     ),
-    "perdure.engine.settings.Settings": Allowed(13, "one field a setting"),
-    "perdure.engine.settings.SettingsKeywords": Allowed(13, "one field a setting"),
+    "perdure.engine.settings.Settings": Allowed(14, "one field a setting"),
+    "perdure.engine.settings.SettingsKeywords": Allowed(14, "one field a setting"),
     "perdure.model.steps.Step": Allowed(13, "a row of a run's timeline"),
     "perdure.model.commit.TurnCommit": Allowed(23, ROW),
     "perdure.model.run.NewRun": Allowed(16, ROW),

@@ -141,7 +141,11 @@ class Claimer:
         """Have the alarm ring when the earliest run is due, unless it is sure to be set for that already."""
         if self._ask:
             self._ask = False
-            next_wake = await self._means.store.next_wake(request)
+            try:
+                next_wake = await self._means.store.next_wake(request)
+            except BaseException:
+                self._ask = True
+                raise
             if next_wake is not None:
                 self._arm(next_wake)
 

@@ -200,7 +200,7 @@ async def test_f59_attributes_that_are_no_object_are_kept_and_found_by_nothing(k
 
 
 async def test_by_attribute_however_a_run_began(kit: Kit) -> None:
-    by = {"attributes": b'{"order":7}'}
+    by: dict[str, Any] = {"attributes": b'{"order":7}'}
     run = await kit.hold("p", **by)
     begun = turn(replace(run, n=0, epoch=1), Status.COMPLETED, output=b"1")
     await kit.apply(
