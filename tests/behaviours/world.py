@@ -72,7 +72,7 @@ class World:
             await let_others_go_on()
             due = self.clock.next_alarm()
             busy = at_once() > 0 or any(gate.at_work for gate in self._gates)
-            if not busy and due is not None and due <= self.after(3600):
+            if not (busy or task.done()) and due is not None and due <= self.after(3600):
                 self.clock.set(due)
         return task.result()
 

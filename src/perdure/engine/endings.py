@@ -40,22 +40,18 @@ class Ending(Struct, frozen=True, gc=False):
 class Waiter:
     """One who waits for a change of a run. Event loop only."""
 
-    __slots__ = ("_looked", "_saw", "_stands", "_watched", "change")
+    __slots__ = ("_looked", "_saw", "_stands", "change", "watched")
 
     def __init__(self, watched: frozenset[Status]) -> None:
         #: The run's end, or None: read it again.
         self.change: asyncio.Future[Ending | None] = asyncio.get_running_loop().create_future()
-        self._watched = watched
+        #: To be told only if the run stands like one of these; if there are none, it is not looked at.
+        self.watched = watched
         #: How the run stood when the waiter read it.
         self._saw: Standing | None = None
         #: How it was found to stand before that (None: it was gone), if it was looked at.
         self._looked = False
         self._stands: Standing | None = None
-
-    @property
-    def watches(self) -> bool:
-        """True if the run must be looked at for this one."""
-        return bool(self._watched) and not self.change.done()
 
     def saw(self, run: Run) -> None:
         """The waiter has read its run, and waits for it to stand otherwise."""
@@ -67,7 +63,7 @@ class Waiter:
         """The run was looked at; None: it is gone."""
         if self._saw is None:
             self._looked, self._stands = True, now
-        elif now is None or (now.status in self._watched and _differ(self._saw, now)):
+        elif now is None or (now != self._saw and now.status in self.watched and _differ(self._saw, now)):
             self.tell(None)
 
     def tell(self, ending: Ending | None) -> None:
@@ -118,7 +114,13 @@ class Endings:
 
     def watched(self) -> list[int]:
         """The runs to be looked at for those who wait, by incarnation."""
-        return [incarnation for incarnation, line in self._waiters.items() if any(waiter.watches for waiter in line)]
+        found: list[int] = []
+        for incarnation, line in self._waiters.items():
+            for waiter in line:
+                if waiter.watched and not waiter.change.done():
+                    found.append(incarnation)
+                    break
+        return found
 
     def stand(self, asked: Sequence[int], found: Mapping[int, Standing]) -> None:
         """A look that began after these were listed: whoever saw their run stand otherwise shall look again."""

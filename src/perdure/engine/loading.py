@@ -11,7 +11,7 @@ from perdure.core.turn import Blocked
 from perdure.engine.executor import Executor
 from perdure.engine.held import Held
 from perdure.engine.means import Means
-from perdure.engine.pauses import pauses, sleep_until
+from perdure.engine.pauses import pauses
 from perdure.model.endings import dead_failure
 from perdure.model.errors import PerdureError, StoreError
 from perdure.model.history import Entry, Event
@@ -25,9 +25,6 @@ log = logging.getLogger("perdure.engine")
 #: So many replays without giving the loop to others.
 _CHUNK = 20
 
-#: Microseconds between two tries to read histories: closing the app waits for it.
-_LONGEST_PAUSE = 1_000_000
-
 
 class Loading:
     """Event loop only."""
@@ -35,6 +32,12 @@ class Loading:
     def __init__(self, means: Means, executor: Executor) -> None:
         self._means = means
         self._executor = executor
+        #: Set when histories that could not be read are to be tried again.
+        self._retry = asyncio.Event()
+
+    def hurry(self) -> None:
+        """The app is being closed: no pause any more, and no further try once `Holdings.closed` is set."""
+        self._retry.set()
 
     async def take(self, claims: Sequence[Claimed]) -> None:
         """Go on with runs that were just claimed. Returns when all are on their way in."""
@@ -89,7 +92,10 @@ class Loading:
             if not claims or self._executor.holdings.closed or now >= until:
                 break
             log.warning("perdure: cannot read %d histories, trying again: %s", len(claims), error)
-            await sleep_until(clock, min(now + min(pause, _LONGEST_PAUSE), until))
+            alarm = clock.call_at(min(now + pause, until), self._retry.set)
+            await self._retry.wait()
+            alarm.cancel()
+            self._retry.clear()
             try:
                 return await self._histories(claims, parked)
             except StoreError as again:

@@ -53,6 +53,7 @@ class Claimer:
         if self._task is not None:
             task, self._task = self._task, None
             self._wake.set()
+            self._loading.hurry()
             await asyncio.wait([task])
         self._idle.set()
         if self._alarm is not None:
