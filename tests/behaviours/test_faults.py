@@ -372,6 +372,7 @@ async def test_f13_a_late_write_and_a_late_close_leave_the_new_owner_alone(world
             run = await ada.start(held, id="r1")
             await ada.settle(steps=False)
             gate.frozen = True
+            await ada.engine.claimer.stop()  # else she may claim it anew herself
             late = gate.stop("before", "write")
             sending = asyncio.create_task(run.signal("unheard"))
             await late.reached.wait()
