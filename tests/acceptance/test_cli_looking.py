@@ -86,13 +86,12 @@ def test_list_filters(call: Call, tmp_path: Path, options: list[str], expected: 
 def test_list_by_attribute(call: Call, tmp_path: Path, options: list[str], expected: list[str]) -> None:
     async def run() -> None:
         async with shop.app(tmp_path).client() as app:
-            for number, attributes in enumerate(
-                (
-                    {"customer": 42, "plan": "free", "note": "a=b"},
-                    {"customer": 42, "plan": "pro"},
-                    {"customer": "42", "plan": None, "note": ""},
-                )
-            ):
+            several: list[dict[str, Any]] = [
+                {"customer": 42, "plan": "free", "note": "a=b"},
+                {"customer": 42, "plan": "pro"},
+                {"customer": "42", "plan": None, "note": ""},
+            ]
+            for number, attributes in enumerate(several):
                 await app.start(shop.add, 1, id=f"run-{number}", attributes=attributes)
 
     asyncio.run(run())

@@ -49,7 +49,7 @@ async def refused(world: World, call: Awaitable[Any], seconds: float = 3) -> str
     """The words of the one error, which must come when patience is over."""
     began = world.clock.now()
     with pytest.raises(StoreUnavailable) as raised:
-        await world.pass_time(_awaited(call))
+        await world.pass_time(call)
     assert world.clock.now() == began + round(seconds * 1_000_000)
     words = str(raised.value)
     assert f"given up after {seconds:g} s" in words
@@ -114,7 +114,7 @@ async def test_a_write_that_never_got_through_is_one_error_and_is_not_made_later
         await app.tick(60)
         assert [(run.id, run.status) for run in await app.runs()] == [(run.id, run.status) for run in before]
         assert app.engine.executor.holdings.coming == 0
-        await world.pass_time(_awaited(call(app)))  # and asking again does it
+        await world.pass_time(call(app))  # and asking again does it
 
 
 @pytest.mark.parametrize("client", [True, False], ids=["client", "worker"])
@@ -130,7 +130,7 @@ async def test_a_write_whose_answers_were_all_lost_is_there_and_asking_again_doe
         assert "may have been written" in await refused(world, call(app))
         gate.release_all()
         await world.pass_time(app.engine.committer.idle())
-        await world.pass_time(_awaited(call(app)))
+        await world.pass_time(call(app))
         if not client:
             await app.tick(60)  # a lease that was not known of runs out
         stood = {run.id: run for run in await app.runs()}
@@ -193,7 +193,7 @@ async def test_an_outage_within_patience_is_only_a_delay(
         for each in ("write", "get", "runs"):
             gate.fail("before", each, StoreUnavailable("for a moment"), times=4)
         with caplog.at_level(logging.WARNING, "perdure.engine"):
-            await world.pass_time(_awaited(call(app)))
+            await world.pass_time(call(app))
     assert 1 <= len([record for record in caplog.records if "for a moment" in record.getMessage()]) <= 2
 
 
@@ -291,9 +291,9 @@ async def test_turns_of_runs_go_on_beyond_any_patience(world: World) -> None:
         gate.fail("before", "write", StoreUnavailable("no route to the disk"), ends)
         starting = asyncio.create_task(_awaited(app.start(works, id="lost")))
         with pytest.raises(StoreUnavailable):
-            await world.pass_time(_awaited(starting))
+            await world.pass_time(starting)
         gate.release_all()
-        run = await world.pass_time(_awaited(app.start(works, id="r")))
+        run = await world.pass_time(app.start(works, id="r"))
         gate.fail("before", "write", StoreUnavailable("no route to the disk"), times=20)
         assert await world.pass_time(run.result()) == "done"
         assert done == ["a", "b"]

@@ -130,12 +130,8 @@ async def test_f11_who_waits_for_a_run_that_is_deleted_is_told_also_if_its_id_is
                 await app.start(waits, id="r")
             for task in tasks:
                 with pytest.raises(RunNotFound, match="any more"):
-                    await world.pass_time(_result(task))
+                    await world.pass_time(task)
         assert not waiting(client)
-
-
-async def _result(task: asyncio.Task[Any]) -> Any:
-    return await task
 
 
 async def test_a_chain_that_continues_as_new_is_followed_to_its_end(world: World) -> None:
@@ -148,7 +144,7 @@ async def test_a_chain_that_continues_as_new_is_followed_to_its_end(world: World
             await app.get_run("r").signal("go")
             await app.settle()
             await calm()
-        assert await world.pass_time(_result(task)) == 0
+        assert await world.pass_time(task) == 0
 
 
 async def test_a_failed_run_that_is_revived_is_waited_for_anew(world: World) -> None:
@@ -173,7 +169,7 @@ async def test_a_failed_run_that_is_revived_is_waited_for_anew(world: World) -> 
         await calm()
         await app.get_run("r").signal("go")
         with pytest.raises(RunFailed, match="the first time"):
-            await world.pass_time(_result(task))
+            await world.pass_time(task)
         await client.get_run("r").requeue()
         assert await world.pass_time(client.get_run("r").result()) == "well"
 
@@ -205,7 +201,7 @@ async def test_a_blocked_run_is_said_once_and_waited_for(world: World, caplog: p
                     await calm()
         assert not task.done()
         async with world.app(old) as app:
-            assert await world.pass_time(_result(task)) == 1
+            assert await world.pass_time(task) == 1
     said = [record.getMessage() for record in caplog.records if "waiting on until" in record.getMessage()]
     assert len(said) <= 1
 
@@ -218,7 +214,7 @@ async def test_f41_a_cancel_elsewhere_and_giving_up_here(world: World) -> None:
         tasks = [asyncio.create_task(run.result()) for _ in range(3)]
         settled = [asyncio.create_task(run.wait())]
         await calm()
-        assert await world.pass_time(_result(settled[0])) is Status.SUSPENDED
+        assert await world.pass_time(settled[0]) is Status.SUSPENDED
         tasks[0].cancel()
         with pytest.raises(TimeoutError):
             await run.result(timeout=0)
@@ -227,7 +223,7 @@ async def test_f41_a_cancel_elsewhere_and_giving_up_here(world: World) -> None:
         await app.get_run("r").cancel("enough")
         for task in tasks[1:]:
             with pytest.raises(RunCancelled, match="enough"):
-                await world.pass_time(_result(task))
+                await world.pass_time(task)
         assert not waiting(client)
 
 
@@ -239,7 +235,7 @@ async def test_wait_hears_when_a_run_comes_to_rest_elsewhere(world: World) -> No
         assert not task.done()
         async with world.app(waits) as app:
             await app.settle()
-            assert await world.pass_time(_result(task)) is Status.SUSPENDED
+            assert await world.pass_time(task) is Status.SUSPENDED
             await client.get_run("r").signal("go", 1)
             assert await world.pass_time(client.get_run("r").wait()) is Status.COMPLETED
 
@@ -254,4 +250,4 @@ async def test_who_waits_is_told_after_looks_that_failed(world: World) -> None:
         gate.fail("before", "standing", StoreUnavailable("away"), times=3)
         gate.fail("before", "standing", RuntimeError("odd"), times=2)
         await app.get_run("r").signal("go", 1)
-        assert await world.pass_time(_result(task)) == 1
+        assert await world.pass_time(task) == 1
