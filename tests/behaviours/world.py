@@ -66,7 +66,7 @@ class World:
         return open_store(self._url, self.clock)
 
     async def pass_time(self, work: Awaitable[T]) -> T:
-        """What `work` gives. Until then, whenever all apps (which must be on gates) only wait, time jumps to what is due next."""
+        """What `work` gives. Until then, whenever all apps (which must be on gates) only wait, time jumps to the next alarm."""
         task = asyncio.ensure_future(work)
         while not task.done():
             await let_others_go_on()
