@@ -7,7 +7,7 @@ import os
 import secrets
 import socket
 import time  # noqa: TID251  (a monotonic clock for the watchdog; all other time is the store's)
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, cast, overload
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -19,7 +19,6 @@ from perdure.authoring.registry import Registry, listed
 from perdure.authoring.step import StepDefinition
 from perdure.authoring.workflow import BoundWorkflow, WorkflowDefinition
 from perdure.engine import door
-from perdure.engine.committer import Outcome
 from perdure.engine.engine import Engine
 from perdure.engine.events import Events, Lifecycle
 from perdure.engine.handle import RunHandle, check_stored, outgoing_signal, send
@@ -243,12 +242,17 @@ class Perdure:
         workflow: str | None = None,
         namespace: str | None = None,
         tag: str | None = None,
+        attributes: Mapping[str, Any] | None = None,
         limit: int = 50,
         before: int | None = None,
     ) -> list[Run]:
-        """Runs, newest first. Continue with `before` = the last one's `incarnation`."""
+        """Runs, newest first. Continue with `before` = the last one's `incarnation`.
+
+        `attributes`: names and the values that all of them must have (texts, numbers, booleans, None).
+        """
         space = self.settings.namespace if namespace is None else namespace
-        return list(await self.engine.store.runs(run_query(status, workflow, space, tag, limit, before)))
+        query = run_query(status, workflow, space, tag, attributes, limit, before)
+        return list(await self.engine.reads.runs(query))
 
     # -- watching -----------------------------------------------------------------------------------------------------
 
@@ -300,7 +304,7 @@ class Perdure:
             and executor.holdings.room() > 0
             and self._serves(new.namespace)
         ):
-            answer = await self._begin(definition, new, messages)
+            answer = await engine.begin(definition, new, messages)
         else:
             answer = await engine.ask(Create(run=new, messages=messages))
         check_stored(answer)
@@ -314,22 +318,6 @@ class Perdure:
             )
         key = answer.run.key if isinstance(answer, Exists) else getattr(answer, "key", None)
         return RunHandle(engine, new.id, definition, key)
-
-    def _begin(
-        self, definition: WorkflowDefinition[Any, Any], new: NewRun, messages: tuple[Outgoing, ...]
-    ) -> asyncio.Future[Outcome]:
-        """Start a run that this process goes on with. The future may be given up; the start may not."""
-        engine = self.engine
-        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-
-        def begun(outcome: Outcome) -> None:
-            if messages:
-                engine.announce(Create(run=new, messages=messages), outcome)
-            if not future.done():
-                future.set_result(outcome)
-
-        engine.executor.start(definition, new, messages, begun)
-        return future
 
     def _serve_too(self, definition: WorkflowDefinition[..., Any]) -> None:
         """What is started here is served here. The first time, runs that waited for it may be due."""

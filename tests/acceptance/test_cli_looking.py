@@ -68,6 +68,44 @@ def test_list_filters(call: Call, tmp_path: Path, options: list[str], expected: 
     assert [run["id"] for run in call("runs", "list", "--json", *options).json["runs"]] == expected
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--attribute", "customer=42"], ["run-1", "run-0"]),
+        (["--attribute", 'customer="42"'], ["run-2"]),
+        (["--attribute", "plan=pro"], ["run-1"]),
+        (["--attribute", 'plan="pro"'], ["run-1"]),
+        (["--attribute", "plan=null"], ["run-2"]),
+        (["--attribute", "note=a=b"], ["run-0"]),
+        (["--attribute", "note="], ["run-2"]),
+        (["--attribute", "customer=42", "--attribute", "plan=free"], ["run-0"]),
+        (["--attribute", "customer=42", "--attribute", "plan=free", "--tag", "vip"], []),
+        (["--attribute", "customer=43"], []),
+    ],
+)
+def test_list_by_attribute(call: Call, tmp_path: Path, options: list[str], expected: list[str]) -> None:
+    async def run() -> None:
+        async with shop.app(tmp_path).client() as app:
+            several: list[dict[str, Any]] = [
+                {"customer": 42, "plan": "free", "note": "a=b"},
+                {"customer": 42, "plan": "pro"},
+                {"customer": "42", "plan": None, "note": ""},
+            ]
+            for number, attributes in enumerate(several):
+                await app.start(shop.add, 1, id=f"run-{number}", attributes=attributes)
+
+    asyncio.run(run())
+    assert [run["id"] for run in call("runs", "list", "--json", *options).json["runs"]] == expected
+
+
+@pytest.mark.parametrize("option", ["customer", "=42", "a=[1]", 'a={"b":1}', "a=" + "x" * 300])
+def test_an_attribute_that_nothing_can_be_found_by_is_refused(call: Call, tmp_path: Path, option: str) -> None:
+    seed(tmp_path)
+    answer = call("runs", "list", "--attribute", option)
+    assert answer.code == 2
+    assert "attribute" in answer.err
+
+
 def test_pages_follow_each_other_and_end(call: Call, tmp_path: Path) -> None:
     seed(tmp_path, *[(shop.add, n) for n in range(5)])
     pages: list[list[str]] = []

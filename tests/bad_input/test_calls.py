@@ -48,6 +48,8 @@ class Scene:
         return [runs, histories, messages]
 
 
+#: Attributes with such values can be looked for.
+SEARCHED = STORABLE - {"too long an id", "list", "set"}
 Act = Callable[[Scene, Any], Any]
 WORD = frozenset({"word"})
 TEXTS = WORD | {"nul", "empty", "blank", "too long an id", "control character"}
@@ -109,6 +111,8 @@ VERBS: dict[str, tuple[Act, frozenset[str]]] = {
     "runs: workflow": (listed("workflow"), WORD),
     "runs: namespace": (listed("namespace"), WORD),
     "runs: tag": (listed("tag"), WORD),
+    "runs: attributes": (listed("attributes"), NOTHING),
+    "runs: an attribute": (lambda scene, value: scene.app.runs(attributes={"a": value}), SEARCHED),
     "runs: limit": (listed("limit"), frozenset({"one"})),
     "runs: before": (listed("before"), frozenset({"zero", "one"})),
     "subscribe": (lambda scene, value: scene.app.subscribe(value), frozenset({"function", "class"})),

@@ -16,6 +16,7 @@ from perdure import (
     Context,
     NotRegistered,
     RunFailed,
+    RunUnsuccessful,
     Status,
     StoreError,
     StoreUnavailable,
@@ -24,7 +25,10 @@ from perdure import (
     workflow,
 )
 from perdure.core.instance import Instance
+from perdure.model.commit import Send
+from perdure.model.messages import MessageKind, Outgoing
 from perdure.model.steps import State
+from perdure.testing.kit import let_others_go_on
 from tests.behaviours.world import Barrier, World, ends, events_of, goes_on, kinds, parks
 
 calls: list[Any] = []
@@ -92,6 +96,102 @@ async def test_f01_claims_whose_histories_cannot_be_read_are_given_back_uncounte
         assert await world.pass_time(app.get_run("r2").result()) == "b"
         assert (await app.get_run("r2").info()).recoveries == 0
     assert gate.calls["release"] >= 20
+
+
+async def lost_and_waiting(world: World, barrier: Barrier) -> Any:
+    """A workflow of which three runs were cut off in a step when their process died, and three wait and are signalled."""
+
+    @workflow
+    async def either(ctx: Context, cut: bool) -> str:
+        await note("a")
+        if cut:
+            await ctx.local_step("hold", barrier.wait)
+        else:
+            await ctx.wait_for_signal("go")
+        return "done"
+
+    async with world.doomed(either) as dead:
+        for number in range(6):
+            await dead.start(either, number < 3, id=f"r{number}")
+        await dead.settle(steps=False)
+    async with world.client() as client:
+        for number in range(3, 6):
+            await client.get_run(f"r{number}").signal("go")
+    world.clock.advance(31)
+    barrier.open()
+    return either
+
+
+@pytest.mark.parametrize("failures", [6, 60])
+async def test_f01_lost_runs_whose_histories_cannot_be_read_are_read_again_and_none_dies_of_it(
+    world: World, failures: int
+) -> None:
+    either = await lost_and_waiting(world, Barrier())
+    gate = world.gate()
+    gate.fail("before", "history", StoreUnavailable("the database is restarting"), times=failures)
+    # A short outage costs one recovery, a longer one not one a try.
+    async with world.app(either, store=gate, poll=1, max_recoveries=1 if failures == 6 else 5) as app:
+        for number in range(6):
+            assert await world.pass_time(app.get_run(f"r{number}").result()) == "done"
+            assert (await app.get_run(f"r{number}").info()).recoveries <= (number < 3)
+    assert sorted(calls) == ["a"] * 6
+
+
+async def test_f01_what_was_claimed_and_cannot_be_loaded_or_given_back_is_found_by_others(world: World) -> None:
+    either = await lost_and_waiting(world, Barrier())
+    gate = world.gate()
+    for verb in ("history", "release"):
+        gate.fail("before", verb, StoreUnavailable("gone"), times=1_000)
+    async with world.app(either, store=gate, poll=1) as app:
+        for _ in range(40):
+            world.clock.advance(0.5)
+            await let_others_go_on()
+        assert app.engine.executor.holdings.coming <= 3
+    world.clock.advance(61)
+    async with world.app(either) as app:
+        await app.settle()
+        for number in range(6):
+            assert await app.get_run(f"r{number}").result() == "done"
+    assert sorted(calls) == ["a"] * 6
+
+
+async def test_f01_closing_does_not_wait_for_a_store_that_does_not_come_back(world: World) -> None:
+    either = await lost_and_waiting(world, Barrier())
+    gate = world.gate()
+    gate.fail("before", "history", StoreUnavailable("gone"), times=1_000)
+    async with world.app(either, store=gate, poll=1):
+        while gate.calls.get("history", 0) < 3:
+            await let_others_go_on()
+            world.clock.advance(0.05)
+        before = world.clock.now()
+    assert world.clock.now() == before
+
+
+async def test_f01_a_run_that_must_be_read_again_is_when_the_store_is_back(world: World) -> None:
+    """A turn that would end the run is refused, since a control message has come; the run goes back to its log."""
+
+    @workflow
+    async def short(ctx: Context) -> str:
+        await note("a")
+        return "done"
+
+    gate = world.gate()
+    async with world.app(short, store=gate) as app:
+        stop = gate.stop("before", "write", ends)
+        run = await app.start(short, id="r")
+        await stop.reached.wait()
+        other = world.store()
+        await other.open()
+        await other.write([Send(Outgoing(kind=MessageKind.CANCEL, run_id="r"))])
+        await other.close()
+        for verb in ("history", "get", "messages"):
+            gate.fail("before", verb, StoreUnavailable("away"), times=3)
+        stop.release()
+        with pytest.raises(RunUnsuccessful):
+            await world.pass_time(run.result())
+        info = await world.pass_time(run.info())
+        assert (info.epoch, info.recoveries) == (1, 0)
+    assert calls == ["a"]
 
 
 # ---------------------------------------------------------------- F4, F7: two processes
@@ -177,6 +277,24 @@ async def test_f10_one_run_that_cannot_be_loaded_does_not_keep_the_others_from_s
         assert await bad.cancel() is Status.CANCELLED
 
 
+async def test_f10_one_history_that_the_store_cannot_give_does_not_keep_the_others_from_starting(world: World) -> None:
+    async with world.app(works) as app:
+        for number in range(5):
+            await app.start(works, id=f"r{number}")
+        await app.settle()
+        bad = (await app.get_run("r2").info()).incarnation
+    async with world.client() as client:
+        for number in range(5):
+            await client.get_run(f"r{number}").signal("go")
+    gate = world.gate()
+    gate.fail("before", "history", RuntimeError("a row makes no sense"), lambda asked: bad in asked, times=100)
+    async with world.app(works, store=gate, cache=0, poll=1) as app:
+        for number in (0, 1, 3, 4):
+            assert await world.pass_time(app.get_run(f"r{number}").result()) == "b"
+        assert await app.get_run("r2").wait() is Status.BLOCKED
+        assert "0 of the" in ((await app.get_run("r2").info()).reason or "")
+
+
 async def test_f10_one_whose_input_no_longer_fits_fails_alone(world: World) -> None:
     @workflow(name="typed")
     async def loose(ctx: Context, n: str) -> str:
@@ -237,6 +355,42 @@ async def test_f13_only_a_claim_sets_the_owner(world: World) -> None:
             await bob.settle()
             stored = await client.get_run("r1").info()
             assert (stored.status, stored.owner) == (Status.COMPLETED, None)
+
+
+async def test_f13_a_late_write_and_a_late_close_leave_the_new_owner_alone(world: World) -> None:
+    barrier = Barrier()
+
+    @workflow
+    async def held(ctx: Context) -> str:
+        await note("a")
+        await ctx.local_step("hold", barrier.wait)
+        return "done"
+
+    gate = world.gate()
+    async with world.app(held) as bob:
+        async with world.app(held, store=gate, drain=0.001, patience=3600) as ada:
+            run = await ada.start(held, id="r1")
+            await ada.settle(steps=False)
+            gate.frozen = True
+            await ada.engine.claimer.stop()  # else she may claim it anew herself
+            late = gate.stop("before", "write")
+            sending = asyncio.create_task(run.signal("unheard"))
+            await late.reached.wait()
+            world.clock.advance(31)
+            await bob.settle(steps=False)
+            owner = bob.engine.means.owner
+            assert (await bob.get_run("r1").info()).owner == owner
+            late.release()
+            await sending
+            assert (await bob.get_run("r1").info()).owner == owner
+            # She still believes to hold it, and closes: gives it back, after a last turn perhaps.
+            assert len(ada.engine.executor.holdings) == 1
+        stood = await bob.get_run("r1").info()
+        assert (stood.owner, stood.status) == (owner, Status.RUNNING)
+        barrier.open()
+        await bob.settle()
+        stored = await bob.get_run("r1").info()
+        assert (stored.status, stored.owner) == (Status.COMPLETED, None)
 
 
 async def test_f19_a_process_without_the_code_leaves_runs_and_messages_alone(world: World) -> None:

@@ -96,11 +96,11 @@ async def test_kit_settle_waits_for_steps_in_threads_and_says_which_one_does_not
     async def sticky() -> None:
         await stuck()
 
-    async with world.app(sums, sticky, patience=0.01) as app:
+    async with world.app(sums, sticky, settle_within=0.01) as app:
         run = await app.start(sticky, id="r1")
         with pytest.raises(TimeoutError, match="step 'stuck' of run 'r1'"):
             await app.settle()
-        app.patience = 30
+        app.settle_within = 30
         await app.settle(steps=False)
         assert await run.status() is Status.RUNNING
         barrier.open()

@@ -382,3 +382,24 @@ async def test_start_04_two_starts_of_one_id_at_once(world: World) -> None:
         results = {await run.result() for run in runs}
         assert len(results) == 1
         assert ran == list(results)
+
+
+async def test_attr_03_runs_are_found_by_their_attributes(world: World) -> None:
+    async with world.client(waits) as client:
+        await client.start(waits, id="a", attributes={"customer": 42, "plan": "pro", "eu": True, "list": [1]})
+        await client.start(waits, id="b", attributes={"customer": 43, "plan": "pro", "eu": None})
+        await client.start(waits, id="c", attributes={"customer": 42.0, "since": datetime(2025, 1, 1, tzinfo=UTC)})
+        await client.start(waits, id="d")
+
+        async def found(**attributes: object) -> list[str]:
+            return [run.id for run in await client.runs(attributes=attributes)]
+
+        assert await found() == ["d", "c", "b", "a"]
+        assert await found(plan="pro") == ["b", "a"]
+        assert await found(plan="pro", customer=42) == ["a"]
+        assert await found(customer=42.0) == ["c"]
+        assert await found(eu=None) == ["b"]
+        assert await found(eu=False) == await found(missing=None) == []
+        assert await found(since=datetime(2025, 1, 1, tzinfo=UTC)) == ["c"]
+        with pytest.raises(UsageError, match="no run can be found by attribute 'list' being"):
+            await found(plan="pro", list=[1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from perdure import Lifecycle, StoreUnavailable
@@ -64,14 +64,14 @@ class World:
 
         return open_store(self._url, self.clock)
 
-    async def pass_time(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """What it returns. Until then, whenever all apps (which must be on gates) only wait, time jumps to what is due next."""
-        task = asyncio.ensure_future(coroutine)
+    async def pass_time(self, work: Awaitable[T]) -> T:
+        """What `work` gives. Until then, whenever all apps (which must be on gates) only wait, time jumps to the next alarm."""
+        task = asyncio.ensure_future(work)
         while not task.done():
             await let_others_go_on()
             due = self.clock.next_alarm()
             busy = at_once() > 0 or any(gate.at_work for gate in self._gates)
-            if not busy and due is not None and due <= self.after(3600):
+            if not (busy or task.done()) and due is not None and due <= self.after(3600):
                 self.clock.set(due)
         return task.result()
 

@@ -20,7 +20,7 @@ from tests.integration.sqlite_scenarios import SCENARIOS, find
 #: What may be walked through: rows that came with the statement, its own intermediate results, an index that holds only what
 #: is wrong, and the first entry of the index of those that wait.
 HARMLESS = re.compile(
-    r"SCAN (\d+ )?(CONSTANT ROWS?|\(.*\)|v|found|heads|tree|chain|[cht]|arrivals"
+    r"SCAN (\d+ )?(CONSTANT ROWS?|\(.*\)|v|found|heads|tree|chain|asked VIRTUAL TABLE INDEX 1:|[cht]|arrivals"
     r"|runs USING INDEX runs_astray|s USING COVERING INDEX runs_due)$"
 )
 
@@ -29,6 +29,8 @@ QUERIES = (
     RunQuery(workflow="work"),
     RunQuery(namespace="red"),
     RunQuery(tag="x", before=7),
+    RunQuery(attributes=(("customer", "42"), ("plan", '"pro"')), before=7),
+    RunQuery(attributes=(("customer", "42"),), tag="x", statuses=(Status.FAILED, Status.DEAD)),
     RunQuery(parent=RunKey("parent", 1), statuses=(Status.RUNNING,)),
 )
 
@@ -52,6 +54,7 @@ async def everything(store: SqliteStore) -> None:
         await store.runs(query)
     run = await find(store, "parent")
     await store.history([run.incarnation])
+    await store.standing([run.incarnation, run.incarnation + 1])
     await store.messages(run.incarnation)
     await store.value(run.incarnation, "k")
     await store.next_wake(request())

@@ -12,6 +12,7 @@ import pytest
 
 from perdure.model.commit import Create
 from perdure.model.errors import StoreMismatch, StoreUnavailable, UsageError
+from perdure.ports.store import RunQuery
 from perdure.stores.sqlite import SqliteStore, migrations, schema
 from perdure.stores.sqlite.migrations import MIGRATIONS, Migration
 from perdure.testing import ManualClock
@@ -162,23 +163,45 @@ async def test_an_older_store_is_migrated_or_refused(tmp_path: Path, monkeypatch
     await store.open()
     await store.write([Create(run=new("r"))])
     await store.close()
-    second = Migration(2, "notes", ("CREATE TABLE notes (text)", "INSERT INTO notes VALUES ('hello')"))
-    monkeypatch.setattr(schema, "MIGRATIONS", (*MIGRATIONS, second))
-    assert "2 (notes)" in await refused(path, migrate=False)
-    assert list(store.plan()) == [second]
+    number = MIGRATIONS[-1].number + 1
+    following = Migration(number, "notes", ("CREATE TABLE notes (text)", "INSERT INTO notes VALUES ('hello')"))
+    monkeypatch.setattr(schema, "MIGRATIONS", (*MIGRATIONS, following))
+    assert f"{number} (notes)" in await refused(path, migrate=False)
+    assert list(store.plan()) == [following]
     await store.open()
     assert await store.get("r") is not None
     await store.close()
-    assert pragma(path, "user_version") == 2
+    assert pragma(path, "user_version") == number
+
+
+async def test_attributes_of_runs_that_were_there_before_are_indexed_by_the_migration(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    store = make(path)
+    await store.open()
+    data = [None, b'{"customer":42,"plan":"pro\\u0000\\ud83d\\ude80"}', b"\xff", b'{"customer":42.0,"no":[1]}', b"[1]"]
+    await store.write([Create(run=new(f"r{index}", attributes=each)) for index, each in enumerate(data)])
+    await store.close()
+    with closing(sqlite3.connect(path)) as connection:
+        before = sorted(connection.execute("SELECT * FROM attributes"))
+        connection.execute("DROP TABLE attributes")
+        attributes = next(migration for migration in MIGRATIONS if migration.name == "attributes")
+        connection.execute(f"PRAGMA user_version = {attributes.number - 1}")
+    await store.open()
+    assert [run.id for run in await store.runs(RunQuery(attributes=(("customer", "42"),)))] == ["r1"]
+    assert [run.id for run in await store.runs(RunQuery(attributes=(("plan", '"pro\\u0000\U0001f680"'),)))] == ["r1"]
+    await store.close()
+    with closing(sqlite3.connect(path)) as connection:
+        assert sorted(connection.execute("SELECT * FROM attributes")) == before
+    assert len(before) == 3
 
 
 async def test_a_migration_that_fails_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "s.db"
-    broken = Migration(2, "broken", ("CREATE TABLE notes (text)", "CREATE TABLE notes (text)"))
+    broken = Migration(MIGRATIONS[-1].number + 1, "broken", ("CREATE TABLE notes (text)", "CREATE TABLE notes (text)"))
     monkeypatch.setattr(schema, "MIGRATIONS", (*MIGRATIONS, broken))
     with pytest.raises(StoreUnavailable, match="notes"):
         await make(path).open()
-    assert pragma(path, "user_version") == 1
+    assert pragma(path, "user_version") == MIGRATIONS[-1].number
     assert "notes" not in dict(tables(path))
 
 

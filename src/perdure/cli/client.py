@@ -10,6 +10,9 @@ from perdure.app import Perdure, open_store, parse_url
 from perdure.engine.systemclock import SystemClock
 from perdure.model.errors import StoreUnavailable, UsageError
 
+#: Seconds: somebody sits there and waits.
+_PATIENCE = 5.0
+
 
 @asynccontextmanager
 async def client(url: str) -> AsyncGenerator[Perdure]:
@@ -19,7 +22,7 @@ async def client(url: str) -> AsyncGenerator[Perdure]:
     store = open_store(url, clock)
     await store.open(migrate=False)
     try:
-        async with Perdure(url, store=store, clock=clock, consume=False) as app:
+        async with Perdure(url, store=store, clock=clock, consume=False, patience=_PATIENCE) as app:
             yield app
     finally:
         await store.close()

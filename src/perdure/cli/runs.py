@@ -7,6 +7,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 
 import click
+import msgspec
 from msgspec import Struct
 from rich.console import Group, RenderableType
 from rich.progress import track
@@ -52,6 +53,13 @@ def runs() -> None:
 )
 @click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
 @click.option("--tag", help="Only runs with this tag.")
+@click.option(
+    "--attribute",
+    "attributes",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Only runs with this attribute; VALUE is JSON, or else a text. May be repeated: all must be there.",
+)
 @click.option("--namespace", help="Only runs of this namespace.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="At most so many.")
 @click.option("--before", type=int, metavar="NUMBER", help="Go on after an earlier page, which says with which number.")
@@ -62,16 +70,24 @@ def list_runs(
     statuses: tuple[str, ...],
     workflow: str | None,
     tag: str | None,
+    attributes: tuple[str, ...],
     namespace: str | None,
     limit: int,
     before: int | None,
 ) -> None:
     """List runs, newest first."""
+    wanted = dict(map(_attribute, attributes))
 
     async def look() -> tuple[list[Run], int]:
         async with client(store) as app:
             found = await app.runs(
-                status=statuses, workflow=workflow, tag=tag, namespace=namespace, limit=limit + 1, before=before
+                status=statuses,
+                workflow=workflow,
+                tag=tag,
+                attributes=wanted,
+                namespace=namespace,
+                limit=limit + 1,
+                before=before,
             )
             return found, app.engine.store.now()
 
@@ -79,6 +95,16 @@ def list_runs(
     page, following = found[:limit], found[limit - 1].incarnation if len(found) > limit else None
     document = {"runs": [documents.of_run(run) for run in page], "next": following}
     output().answer(document, lambda: _list(page, following, now))
+
+
+def _attribute(text: str) -> tuple[str, object]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"--attribute takes NAME=VALUE, like --attribute customer=42, not {text!r}")
+    try:
+        return name, msgspec.json.decode(value)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return name, value
 
 
 def _list(page: Sequence[Run], following: int | None, now: int) -> RenderableType:
@@ -124,16 +150,16 @@ def show(run: str, store: str, whole: bool) -> None:
 
 async def _look(url: str, run_id: str, whole: bool) -> Portrait:
     async with client(url) as app:
-        store = app.engine.store
+        store, reads = app.engine.store, app.engine.reads
         run = await app.get_run(run_id).info()
-        history = (await store.history([run.incarnation]))[run.incarnation]
+        history = await reads.history(run.key)
         now = store.now()
         lines = rows(history, run.ended_at or now)
         return Portrait(
             run=run,
             rows=lines,
             waits=await _waits(app, run, [line.step for line in lines], now),
-            messages=await store.messages(run.incarnation),
+            messages=await reads.messages(run.key),
             now=now,
             width=output().people.width,
             whole=whole,
@@ -145,7 +171,7 @@ async def _waits(app: Perdure, run: Run, steps: Sequence[Step], now: int) -> lis
     children: dict[str, Run] = {}
     if awaited:
         query = RunQuery(parent=run.key, limit=_CHILDREN)
-        children = {child.id: child for child in await app.engine.store.runs(query)}
+        children = {child.id: child for child in await app.engine.reads.runs(query)}
     return waits(run, steps, children, now)
 
 

@@ -14,10 +14,10 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from perdure.engine.means import Means
+from perdure.engine.pauses import pauses, sleep_until
 from perdure.model.commit import Answer, Applied, Create, Exists, Fenced, Moved, TurnCommit, Write
 from perdure.model.errors import StoreUnavailable, UsageError
 from perdure.model.run import Run, Status
-from perdure.ports.clock import Clock
 
 log = logging.getLogger("perdure.engine")
 
@@ -25,9 +25,6 @@ log = logging.getLogger("perdure.engine")
 _PIPELINE = 2
 #: Batches are not split below this.
 _SMALL = 32
-
-_FIRST_PAUSE = 50_000
-_LONGEST_PAUSE = 5_000_000
 
 
 class Broken(Struct, frozen=True):
@@ -41,19 +38,25 @@ Outcome: TypeAlias = Answer | Broken
 #: Called on the loop with the argument given at `submit` and what came of the write.
 Done: TypeAlias = Callable[[Any, Outcome], None]
 
+Item: TypeAlias = tuple[Write, Done, Any]
+
 
 class Committer:
     """One at work for an engine. Event loop only."""
 
     def __init__(self, means: Means) -> None:
         self._means = means
-        self._queue: list[tuple[Write, Done, Any]] = []
+        self._queue: list[Item] = []
         #: The batch that has begun and not yet taken its writes.
         self._waking: asyncio.Task[None] | None = None
         self._in_flight: set[asyncio.Task[None]] = set()
         self._closed = False
         self._idle = asyncio.Event()
         self._idle.set()
+        #: By `id`: writes in flight whose caller gave them up. They are tried no more, if what is tried now fails.
+        self._withdrawn: dict[int, Write] = {}
+        #: Why the store cannot be reached just now.
+        self.trouble: StoreUnavailable | None = None
 
     def submit(self, write: Write, done: Done, argument: Any = None) -> None:
         """Have `write` applied soon, then call `done(argument, answer)`."""
@@ -63,6 +66,17 @@ class Committer:
         self._queue.append((write, done, argument))
         if self._waking is None and len(self._in_flight) < _PIPELINE:
             self._begin()
+
+    def withdraw(self, write: Write, reason: Exception) -> None:
+        """Its caller gave up a write. One that was never tried is answered `Broken` with the reason, and never will be; one
+        that was is not tried again: it has been applied by what was tried so far, or will be by what is tried now, or never.
+        """
+        for position, item in enumerate(self._queue):
+            if item[0] is write:
+                del self._queue[position]
+                _tell(item, Broken(reason))
+                return
+        self._withdrawn[id(write)] = write
 
     @property
     def busy(self) -> bool:
@@ -93,7 +107,7 @@ class Committer:
         self._in_flight.add(task)
         task.add_done_callback(self._ended)
 
-    def _take(self) -> list[tuple[Write, Done, Any]]:
+    def _take(self) -> list[Item]:
         self._waking = None
         size = max(_SMALL, (len(self._queue) + 1) // 2)
         batch, self._queue = self._queue[:size], self._queue[size:]
@@ -105,19 +119,17 @@ class Committer:
         batch = self._take()
         answers: Sequence[Outcome]
         try:
-            answers = await self._write([item[0] for item in batch])
+            answers = await self._write(batch)
         except asyncio.CancelledError:
             answers = [Broken(_no_answer())] * len(batch)
         except Exception as error:
             log.exception("perdure: the store failed; what %d writes were part of is left to recovery", len(batch))
             answers = [Broken(error)] * len(batch)
-        for (_, done, argument), answer in zip(batch, answers, strict=True):
-            try:
-                done(argument, answer)
-            except (Exception, asyncio.CancelledError):
-                log.exception(
-                    "perdure: handling the answer %r failed; this is a fault in Perdure", type(answer).__name__
-                )
+        if self._withdrawn:
+            for write, _, _ in batch:
+                self._withdrawn.pop(id(write), None)
+        for item, answer in zip(batch, answers, strict=True):
+            _tell(item, answer)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._in_flight.discard(task)
@@ -128,30 +140,43 @@ class Committer:
         elif not self._in_flight:
             self._idle.set()
 
-    async def _write(self, writes: list[Write]) -> list[Answer]:
-        try:
-            return list(await self._means.store.write(writes))
-        except StoreUnavailable as error:
-            log.warning("perdure: the store cannot be reached, trying again: %s", error)
-        pause = _FIRST_PAUSE
-        while True:
-            await sleep_until(self._means.clock, self._means.clock.now() + pause)
+    async def _write(self, batch: list[Item]) -> list[Answer]:
+        """The answers. What was withdrawn meanwhile is answered, and gone from the batch."""
+        again = False
+        for pause in pauses():
             try:
-                answers = await self._means.store.write(writes)
-            except StoreUnavailable:
-                pause = min(pause * 2, _LONGEST_PAUSE)
-                continue
-            return [_known(write, answer) for write, answer in zip(writes, answers, strict=True)]
+                answers = await self._means.store.write([item[0] for item in batch])
+            except StoreUnavailable as error:
+                if self.trouble is None:
+                    log.warning("perdure: the store cannot be reached, trying again: %s", error)
+                self.trouble = error
+            else:
+                self.trouble = None
+                if not again:
+                    return list(answers)
+                return [_known(item[0], answer) for item, answer in zip(batch, answers, strict=True)]
+            again = True
+            await sleep_until(self._means.clock, self._means.clock.now() + pause)
+            self._drop_withdrawn(batch)
+            if not batch:
+                break
+        return []
+
+    def _drop_withdrawn(self, batch: list[Item]) -> None:
+        if self._withdrawn:
+            gone = [item for item in batch if self._withdrawn.pop(id(item[0]), None) is not None]
+            dropped = {id(item[0]) for item in gone}
+            batch[:] = [item for item in batch if id(item[0]) not in dropped]
+            for item in gone:
+                _tell(item, Broken(self.trouble or _no_answer()))
 
 
-async def sleep_until(clock: Clock, when: int) -> None:
-    """Wait until the clock says `when`."""
-    event = asyncio.Event()
-    alarm = clock.call_at(when, event.set)
+def _tell(item: Item, answer: Outcome) -> None:
+    _, done, argument = item
     try:
-        await event.wait()
-    finally:
-        alarm.cancel()
+        done(argument, answer)
+    except (Exception, asyncio.CancelledError):
+        log.exception("perdure: handling the answer %r failed; this is a fault in Perdure", type(answer).__name__)
 
 
 def _known(write: Write, answer: Answer) -> Answer:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import AsyncExitStack
+from typing import Any
 
+from perdure.authoring.workflow import WorkflowDefinition
 from perdure.engine.announcing import announce
-from perdure.engine.committer import Broken, Committer, Outcome
+from perdure.engine.committer import Committer, Outcome
 from perdure.engine.executor import Executor
 from perdure.engine.loading import Loading
 from perdure.engine.means import Means
+from perdure.engine.patience import Reads, answer
 from perdure.engine.services.auditor import Auditor
 from perdure.engine.services.claimer import Claimer
 from perdure.engine.services.renewal import Renewal
@@ -18,7 +21,8 @@ from perdure.engine.services.watchdog import Watchdog
 from perdure.engine.services.watcher import Watcher
 from perdure.model.commit import Answer, Send, Write
 from perdure.model.errors import StoreError, UsageError
-from perdure.model.run import RunKey
+from perdure.model.messages import Outgoing
+from perdure.model.run import NewRun, RunKey
 from perdure.ports.store import Store
 
 log = logging.getLogger("perdure.engine")
@@ -34,6 +38,8 @@ class Engine:
         self.means = means
         self.consume = consume
         self.stopped = False
+        #: What callers read.
+        self.reads = Reads(means, lambda: self.store)
         self.committer = Committer(means)
         self.executor = Executor(means, self.committer)
         self.watcher = Watcher(means, self.executor.tell.endings)
@@ -66,24 +72,37 @@ class Engine:
 
     async def serve(self) -> None:
         """Something was registered: runs that are blocked on other code of it are due now."""
-        if self.consume and self.means.registry.serves():
-            await self.means.store.unblock(self.means.registry.serves())
+        serves = self.means.registry.serves()
+        if self.consume and serves:
+            await self.reads.patiently("making runs due that this code may fit", lambda store: store.unblock(serves))
             self.claimer.kick()
 
     async def ask(self, write: Write) -> Answer:
         """Have a write from outside a run applied, and wait for its answer.
 
-        Giving up the wait neither takes the write back nor leaves anybody unwoken. Raises what the store raised, but for
-        `StoreUnavailable`, which is waited out.
+        Giving up the wait neither takes the write back nor leaves anybody unwoken. Raises what the store raised; but
+        `StoreUnavailable` only when the app's patience is over, and then it is tried no more.
         """
         future: asyncio.Future[Outcome] = self.means.loop.create_future()
         self.committer.submit(write, self._written, (write, future))
         # Not after the answer: accepting a message and claiming its run can share a commit.
         self.claimer.kick(now=isinstance(write, Send))
-        outcome = await asyncio.shield(future)
-        if isinstance(outcome, Broken):
-            raise outcome.error
-        return outcome
+        return await answer(self.means, self.committer, write, future)
+
+    async def begin(
+        self, definition: WorkflowDefinition[Any, Any], new: NewRun, messages: tuple[Outgoing, ...]
+    ) -> Answer:
+        """As :meth:`ask`, for a start that this process goes on with."""
+        future: asyncio.Future[Outcome] = self.means.loop.create_future()
+
+        def begun(outcome: Outcome) -> None:
+            if messages:
+                self.announce(create, outcome)
+            if not future.done():
+                future.set_result(outcome)
+
+        create = self.executor.start(definition, new, messages, begun)
+        return await answer(self.means, self.committer, create, future)
 
     def _written(self, asked: tuple[Write, asyncio.Future[Outcome]], outcome: Outcome) -> None:
         write, future = asked

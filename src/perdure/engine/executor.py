@@ -83,8 +83,8 @@ class Executor:
 
     def start(
         self, definition: WorkflowDefinition[Any, Any], new: NewRun, messages: tuple[Outgoing, ...], done: Done
-    ) -> None:
-        """Create a run and its first turn in one commit, and hold it."""
+    ) -> Create:
+        """Create a run and its first turn in one commit, and hold it. Returns what was submitted."""
         now = self._means.store.now()
         deadline = None if new.timeout is None else now + new.timeout
         held = Held(RunKey(new.id, 0), definition, self.instance(definition, new), 1, 0, deadline)
@@ -94,11 +94,9 @@ class Executor:
         held.turn = turn
         held.commit = msgspec.structs.replace(commit, started_at=now, wake_at=wake_at)
         self.holdings.coming += 1
-        self._committer.submit(
-            Create(run=new, turn=held.commit, messages=messages, lease=self._means.settings.lease),
-            self._created,
-            (held, done),
-        )
+        create = Create(run=new, turn=held.commit, messages=messages, lease=self._means.settings.lease)
+        self._committer.submit(create, self._created, (held, done))
+        return create
 
     def _created(self, argument: tuple[Held, Done], answer: Outcome) -> None:
         held, done = argument
@@ -341,7 +339,7 @@ class Executor:
         held.tasks[NO_SEQ] = self._means.loop.create_task(self._reload(held))
 
     async def _reload(self, held: Held) -> None:
-        stored = await reread(self._means.store, held.key)
+        stored = await reread(self._means.store, self._means.clock, held.key)
         if stored is None or held.gone:
             self._let_go(held)
             return

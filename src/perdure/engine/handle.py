@@ -39,6 +39,9 @@ from perdure.model.steps import Step, fold
 R = TypeVar("R")
 log = logging.getLogger("perdure.engine")
 
+#: What a run is looked at for while its end is waited for.
+_ENDED_OR_BLOCKED = TERMINAL | {Status.BLOCKED}
+
 
 class RunHandle(Generic[R]):
     """A run by its id. Made by `app.start` and `app.get_run`; any number may exist of one run, in any process."""
@@ -69,7 +72,8 @@ class RunHandle(Generic[R]):
         """Wait for the run's end (of the whole chain, if it continues as new) and return what it returned.
 
         Raises `RunFailed`, `RunCancelled`, `RunTimedOut` or `RunDead`; `RunNotFound`; `TimeoutError` after `timeout` (seconds
-        or `timedelta`). Giving up the wait, by timeout or cancellation, never touches the run.
+        or `timedelta`). Giving up the wait, by timeout or cancellation, never touches the run. While the store cannot be
+        reached it waits on.
         """
         limit = _limit(timeout)
         try:
@@ -119,7 +123,10 @@ class RunHandle(Generic[R]):
 
     async def info(self) -> Run:
         """The run as the store has it now."""
-        run = await self._engine.store.get(self.id)
+        return await self._info()
+
+    async def _info(self, *, for_ever: bool = False) -> Run:
+        run = await self._engine.reads.get(self.id, for_ever=for_ever)
         if run is None or (self._key is not None and run.incarnation != self._key.incarnation):
             raise RunNotFound(f"there is no run {self.id!r}" + (" any more" if self._key else ""))
         self._key = run.key
@@ -165,13 +172,13 @@ class RunHandle(Generic[R]):
         """The newest value that the body published under `key` with `ctx.set_value`; `default` if there is none."""
         check_name(key, "a value's key")
         run = await self.info()
-        data = await self._engine.store.value(run.incarnation, key)
+        data = await self._engine.reads.value(run.key, key)
         return default if data is None else values.decode(data, type, what=f"value {key!r} of run {self.id!r}")
 
     async def history(self) -> Sequence[Entry]:
         """The run's history, oldest first."""
         run = await self.info()
-        return (await self._engine.store.history([run.incarnation]))[run.incarnation]
+        return await self._engine.reads.history(run.key)
 
     async def steps(self) -> Sequence[Step]:
         """The history folded into one row for each operation, in the order in which they were issued."""
@@ -180,21 +187,21 @@ class RunHandle(Generic[R]):
     # -- how it waits -------------------------------------------------------------------------------------------------
 
     async def _settled(self) -> Status:
+        key = await self._identify()
         while True:
-            run, change = await self._look(await self._identify())
-            try:
+            with self._engine.executor.tell.endings.listen(key.incarnation, SETTLED) as waiter:
+                run = await self._read(key)
                 if run.status in SETTLED and not (run.status is Status.SUSPENDED and self._due(run)):
                     return run.status
-                await change
-            finally:
-                change.cancel()
+                waiter.saw(run)
+                await waiter.change
 
     def _incarnation(self) -> int | None:
         """What this handle was made of: whoever has the id by now is not meant."""
         return None if self._key is None else self._key.incarnation
 
     async def _identify(self) -> RunKey:
-        return self._key or (await self.info()).key
+        return self._key or (await self._info(for_ever=True)).key
 
     async def _end(self) -> tuple[RunKey, Ending]:
         key = await self._identify()
@@ -204,10 +211,10 @@ class RunHandle(Generic[R]):
             if ending is not None and ending.continued_to is None:
                 return key, ending
             if ending is not None and ending.continued_to is not None:
-                key = (await self._next_link(key.id, ending.continued_to)).key
+                key = (await self._next_link(key.id, ending.continued_to, for_ever=True)).key
 
-    async def _next_link(self, link: str, following: str) -> Run:
-        run = await self._engine.store.get(following)
+    async def _next_link(self, link: str, following: str, *, for_ever: bool = False) -> Run:
+        run = await self._engine.reads.get(following, for_ever=for_ever)
         if run is None:
             raise RunNotFound(f"run {link!r} continued as {following!r}, which was deleted")
         return run
@@ -219,34 +226,25 @@ class RunHandle(Generic[R]):
         if known is not None:
             return known
         if key.incarnation in executor.holdings:
-            change = executor.tell.endings.listen(key.incarnation)
-            try:
-                return await change
-            finally:
-                change.cancel()
-        run, change = await self._look(key)
-        try:
+            with executor.tell.endings.listen(key.incarnation) as waiter:
+                return await waiter.change
+        with executor.tell.endings.listen(key.incarnation, _ENDED_OR_BLOCKED) as waiter:
+            run = await self._read(key)
             if run.status in TERMINAL:
                 return Ending(run.status, run.output, run.error, run.continued_to)
             reason = decode_failure(run.error or b"").message if run.status is Status.BLOCKED else None
             if reason is not None and reason not in told:
                 told.add(reason)
                 log.warning("perdure: run %r is blocked, waiting on until it can go on: %s", key.id, reason)
-            return await change
-        finally:
-            change.cancel()
+            waiter.saw(run)
+            return await waiter.change
 
-    async def _look(self, key: RunKey) -> tuple[Run, asyncio.Future[Ending | None]]:
-        """The run now, and a future of its next change (listened to before the look, so that none is missed)."""
-        change = self._engine.executor.tell.endings.listen(key.incarnation)
-        try:
-            run = await self._engine.store.get(key.id)
-            if run is None or run.incarnation != key.incarnation:
-                raise RunNotFound(f"there is no run {key.id!r} any more; it was deleted")
-        except BaseException:
-            change.cancel()
-            raise
-        return run, change
+    async def _read(self, key: RunKey) -> Run:
+        """The run now, however long the store cannot be reached: it is the run that is waited for."""
+        run = await self._engine.reads.get(key.id, for_ever=True)
+        if run is None or run.incarnation != key.incarnation:
+            raise RunNotFound(f"there is no run {key.id!r} any more; it was deleted")
+        return run
 
     def _due(self, run: Run) -> bool:
         """True if a suspended run is about to go on: a message or timer woke it already."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from perdure.core.instance import Instance
 from perdure.core.turn import Blocked
 from perdure.engine.executor import Executor
 from perdure.engine.held import Held
 from perdure.engine.means import Means
+from perdure.engine.pauses import pauses
 from perdure.model.endings import dead_failure
 from perdure.model.errors import PerdureError, StoreError
 from perdure.model.history import Entry, Event
@@ -31,6 +32,12 @@ class Loading:
     def __init__(self, means: Means, executor: Executor) -> None:
         self._means = means
         self._executor = executor
+        #: Set when histories that could not be read are to be tried again.
+        self._retry = asyncio.Event()
+
+    def hurry(self) -> None:
+        """The app is being closed: no pause any more, and no further try once `Holdings.closed` is set."""
+        self._retry.set()
 
     async def take(self, claims: Sequence[Claimed]) -> None:
         """Go on with runs that were just claimed. Returns when all are on their way in."""
@@ -41,10 +48,14 @@ class Loading:
         try:
             parked.update(self._parked(claims))
             try:
-                histories = await self._histories([c.run for c in claims if c.run.incarnation not in parked])
-            except StoreError:
+                histories = await self._histories(claims, parked)
+            except StoreError as error:
                 await self.give_back(claims)
-                raise
+                claims = [claimed for claimed in claims if claimed.orphaned]
+                holdings.coming -= waiting - len(claims)
+                waiting = len(claims)
+                histories = await self._histories_of_lost(claims, parked, error)
+                self._executor.on_room(0)  # those that were given back are due
             for position, claimed in enumerate(claims):
                 if position % _CHUNK == _CHUNK - 1:
                     await asyncio.sleep(0)
@@ -68,8 +79,32 @@ class Loading:
             if instance is not None:
                 yield run.incarnation, instance
 
-    async def _histories(self, cold: Sequence[Run]) -> dict[int, Sequence[Entry]]:
-        """By incarnation. One that cannot be read is not among them."""
+    async def _histories_of_lost(
+        self, claims: Sequence[Claimed], parked: Mapping[int, Instance], error: StoreError
+    ) -> dict[int, Sequence[Entry]]:
+        """As `_histories`, of runs that could not be given back: dropped, each outage would count against them (FAULTS F1).
+
+        Tried for half their lease, which nobody renews yet; then raises what the store raised last, `error` at first.
+        """
+        clock, until = self._means.clock, self._means.clock.now() + self._means.settings.lease // 2
+        for pause in pauses():
+            now = clock.now()
+            if not claims or self._executor.holdings.closed or now >= until:
+                break
+            log.warning("perdure: cannot read %d histories, trying again: %s", len(claims), error)
+            alarm = clock.call_at(min(now + pause, until), self._retry.set)
+            await self._retry.wait()
+            alarm.cancel()
+            self._retry.clear()
+            try:
+                return await self._histories(claims, parked)
+            except StoreError as again:
+                error = again
+        raise error
+
+    async def _histories(self, claims: Sequence[Claimed], parked: Mapping[int, Instance]) -> dict[int, Sequence[Entry]]:
+        """By incarnation, of those that are not parked here. One that cannot be read is not among them."""
+        cold = [claimed.run for claimed in claims if claimed.run.incarnation not in parked]
         wanted = [run.incarnation for run in cold if run.n]
         if not wanted:
             return {}

@@ -35,6 +35,8 @@ class SettingsKeywords(TypedDict, total=False):
     max_recoveries: int
     #: How often to look for due runs when nothing says there are any: what bounds the delay when hints are lost.
     poll: float | timedelta
+    #: How long a call waits for a store that cannot be reached before it raises `StoreUnavailable`.
+    patience: float | timedelta
     #: Between two audits of the store.
     audit: float | timedelta
     #: Code that does not fit a run's history: "block" the run until fitting code comes, or "fail" it.
@@ -58,6 +60,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     lease: int = 30 * _SECOND
     max_recoveries: int = 10
     poll: int = _SECOND
+    patience: int = 30 * _SECOND
     audit: int = 60 * _SECOND
     on_nondeterminism: str = "block"
     slow_loop: int = _SECOND
@@ -109,6 +112,7 @@ _CHECKS: Final[Mapping[str, Any]] = {
     "lease": _duration,
     "max_recoveries": _count,
     "poll": _duration,
+    "patience": _duration,
     "audit": _duration,
     "on_nondeterminism": _choice,
     "slow_loop": _duration,

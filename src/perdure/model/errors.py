@@ -246,7 +246,7 @@ class StoreError(PerdureError):
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot be reached, or stayed busy for too long. Nothing is known to have been written."""
+    """The store cannot be reached, or stayed busy for too long. What was asked may have been done all the same."""
 
     code = "store_unavailable"
 

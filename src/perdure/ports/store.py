@@ -45,6 +45,8 @@ Rules that every adapter keeps (each is checked by `perdure.testing.conformance`
 * *New runs* are PENDING and due now; with a `start_at` ahead SUSPENDED, not listening, due then. The deadline is the due start
   plus the timeout; a requeue sets it anew. A blank id is `Unstorable`, as are text with lone surrogates and integers beyond
   64 bits, anywhere in a write that is not answered `Fenced`, `Refused` or `Exists` in any case.
+* *Attributes* are any bytes, kept as they are. A run is found by those of them that `perdure.model.attributes.searchable`
+  names, from its creation until it is deleted.
 * `updated_at` is when anything but a renewal last changed the row. The store stamps each entry's `commit`.
 * Time is the store's: `now` in all rules is the adapter's clock, never a caller's.
 
@@ -121,10 +123,20 @@ class RunQuery(Struct, frozen=True, kw_only=True):
     workflow: str | None = None
     namespace: str | None = None
     tag: str | None = None
+    #: Names and canonical JSON texts, as `perdure.model.attributes.searchable` gives them. All must be among the run's.
+    attributes: tuple[tuple[str, str], ...] = ()
     parent: RunKey | None = None
     limit: int = 50
     #: Continue below this incarnation (exclusive), for the next page.
     before: int | None = None
+
+
+class Standing(Struct, frozen=True, gc=False):
+    """How a run stands, in short: for whoever waits until it stands otherwise."""
+
+    status: Status
+    wake_at: int | None
+    updated_at: int
 
 
 class Finding(Struct, frozen=True):
@@ -193,6 +205,10 @@ class Store(Protocol):
         ...
 
     async def get(self, run_id: str) -> Run | None: ...
+
+    async def standing(self, incarnations: Sequence[int]) -> Mapping[int, Standing]:
+        """How these runs stand now, however many they are; those that are gone are not among them. Light: no payloads."""
+        ...
 
     async def runs(self, query: RunQuery) -> Sequence[Run]: ...
 

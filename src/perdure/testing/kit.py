@@ -33,7 +33,7 @@ class TestApp(Perdure):
 
     `url` may be any store's, or `store` any store on the same clock: several apps on one store and one clock are several
     processes. `now`: what the clock says at first (an aware datetime or seconds since the epoch; default: the start of
-    2025). `patience`: real seconds that `settle` waits for steps in flight before it says which ones do not end.
+    2025). `settle_within`: real seconds that `settle` waits for steps in flight before it says which ones do not end.
     Other options are `Perdure`'s.
     """
 
@@ -46,13 +46,13 @@ class TestApp(Perdure):
         store: Store | None = None,
         clock: ManualClock | None = None,
         now: datetime | float | None = None,
-        patience: float = 30.0,
+        settle_within: float = 30.0,
         **options: Any,
     ) -> None:
         #: The one source of time of this app.
         self.clock = clock or ManualClock(START if now is None else instant(now, "now"))
         #: Real seconds.
-        self.patience = patience
+        self.settle_within = settle_within
         settings: dict[str, Any] = {"poll": _NEVER, "audit": _NEVER, **options}
         super().__init__(url, store=store, clock=self.clock, **settings)
         self.register(*definitions)
@@ -71,7 +71,7 @@ class TestApp(Perdure):
         engine = self.engine
         engine.claimer.kick()  # so that what other apps put into the store is seen
         try:
-            async with asyncio.timeout(self.patience):
+            async with asyncio.timeout(self.settle_within):
                 await engine.rest(steps=steps)
                 while at_once() > 0:
                     await let_others_go_on()
@@ -79,7 +79,7 @@ class TestApp(Perdure):
         except TimeoutError:
             running = ", ".join(self._in_flight()) or "no step"
             raise TimeoutError(
-                f"the app did not come to rest within {self.patience:g} real seconds; in flight: {running}. "
+                f"the app did not come to rest within {self.settle_within:g} real seconds; in flight: {running}. "
                 "Use settle(steps=False) to leave steps running"
             ) from None
 

@@ -7,8 +7,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from perdure.engine.committer import sleep_until
 from perdure.engine.means import Means
+from perdure.engine.pauses import sleep_until
 from perdure.model.errors import StoreError
 
 log = logging.getLogger("perdure.engine")

@@ -53,6 +53,7 @@ class Claimer:
         if self._task is not None:
             task, self._task = self._task, None
             self._wake.set()
+            self._loading.hurry()
             await asyncio.wait([task])
         self._idle.set()
         if self._alarm is not None:
@@ -141,7 +142,11 @@ class Claimer:
         """Have the alarm ring when the earliest run is due, unless it is sure to be set for that already."""
         if self._ask:
             self._ask = False
-            next_wake = await self._means.store.next_wake(request)
+            try:
+                next_wake = await self._means.store.next_wake(request)
+            except BaseException:
+                self._ask = True
+                raise
             if next_wake is not None:
                 self._arm(next_wake)
 

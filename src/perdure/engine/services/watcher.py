@@ -1,5 +1,5 @@
-"""Telling whoever waits in this process that the store may have changed elsewhere: at the store's hints, and every poll
-interval while somebody waits, in case the hints are lost."""
+"""Telling whoever wants to know in this process that the store may have changed elsewhere, at the store's hints. Those who wait
+for runs are told every poll interval too, in case the hints are lost."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from perdure.engine.endings import Endings
 from perdure.engine.means import Means
+from perdure.engine.services.lookout import Lookout
 from perdure.ports.clock import Alarm
 
 
@@ -15,8 +16,8 @@ class Watcher:
 
     def __init__(self, means: Means, endings: Endings) -> None:
         self._means = means
-        self._endings = endings
-        self._listeners: list[Callable[[], None]] = [endings.changed]
+        self._lookout = Lookout(means, endings)
+        self._listeners: list[Callable[[], None]] = [self._lookout.hint]
         self._unsubscribe: Callable[[], None] | None = None
         self._alarm: Alarm | None = None
         self._told = False
@@ -43,6 +44,7 @@ class Watcher:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
+        await self._lookout.stop()
 
     def subscribe(self, listener: Callable[[], None], *, pause: int = 0) -> None:
         """Call `listener` too, but not more often than each `pause` microseconds. It must be quick."""
@@ -79,6 +81,5 @@ class Watcher:
         self._alarm = self._means.clock.call_at(self._means.clock.now() + self._means.settings.poll, self._ring)
 
     def _ring(self) -> None:
-        if self._endings.waiting():
-            self._endings.changed()
+        self._lookout.hint()
         self._arm()

@@ -8,12 +8,13 @@ from threading import Lock
 
 from msgspec.structs import replace
 
+from perdure.model.attributes import searchable
 from perdure.model.commit import Answer, Unstorable, Write
 from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run, Status
 from perdure.ports.clock import Clock
-from perdure.ports.store import Claimed, ClaimRequest, Finding, Held, Renewal, RunQuery, Serves
+from perdure.ports.store import Claimed, ClaimRequest, Finding, Held, Renewal, RunQuery, Serves, Standing
 from perdure.stores.memory import inboxes, rules, writes
 from perdure.stores.memory.tables import Tables
 
@@ -137,6 +138,12 @@ class MemoryStore:
         with self._lock:
             return self._tables.find(run_id)
 
+    async def standing(self, incarnations: Sequence[int]) -> Mapping[int, Standing]:
+        with self._lock:
+            actors = self._tables.actors
+            runs = (actors[incarnation].run for incarnation in incarnations if incarnation in actors)
+            return {run.incarnation: Standing(run.status, run.wake_at, run.updated_at) for run in runs}
+
     async def runs(self, query: RunQuery) -> Sequence[Run]:
         with self._lock:
             found = [actor.run for actor in self._tables.actors.values() if _matches(actor.run, query)]
@@ -242,6 +249,7 @@ def _matches(run: Run, query: RunQuery) -> bool:
         and (query.workflow is None or run.workflow == query.workflow)
         and (query.namespace is None or run.namespace == query.namespace)
         and (query.tag is None or query.tag in run.tags)
+        and (not query.attributes or set(query.attributes) <= set(searchable(run.attributes)))
         and (query.parent is None or (run.parent is not None and run.parent.incarnation == query.parent.incarnation))
         and (query.before is None or run.incarnation < query.before)
     )

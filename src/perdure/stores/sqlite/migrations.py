@@ -169,4 +169,23 @@ _INITIAL: Final = (
     """,
 )
 
-MIGRATIONS: Final = (Migration(1, "initial", _INITIAL),)
+_ATTRIBUTES: Final = (
+    # What runs can be found by, and the runs, in the order in which they are listed.
+    """
+    CREATE TABLE attributes (
+        name TEXT NOT NULL,
+        value TEXT NOT NULL,
+        incarnation INTEGER NOT NULL,
+        PRIMARY KEY (name, value, incarnation)
+    ) WITHOUT ROWID
+    """,
+    # `searchable` is the rule that new runs go by (see `schema`), as JSON: a list of names and values.
+    """
+    INSERT INTO attributes
+    SELECT json_extract(found.value, '$[0]'), json_extract(found.value, '$[1]'), runs.incarnation
+    FROM runs CROSS JOIN json_each(searchable(runs.attributes)) AS found
+    WHERE runs.attributes IS NOT NULL
+    """,
+)
+
+MIGRATIONS: Final = (Migration(1, "initial", _INITIAL), Migration(3, "attributes", _ATTRIBUTES))

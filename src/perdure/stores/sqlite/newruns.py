@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from perdure.model.attributes import searchable
 from perdure.model.commit import TurnCommit
 from perdure.model.run import NewRun, Parent, Status
 from perdure.stores.sqlite.rows import (
@@ -104,6 +105,8 @@ def add_beside(tx: Transaction, incarnation: int, run: NewRun) -> None:
         tx.execute("INSERT INTO inputs VALUES (?, ?)", (incarnation, run.input))
     for tag in run.tags:
         tx.execute("INSERT INTO tags VALUES (?, ?) ON CONFLICT DO NOTHING", (tag, incarnation))
+    for name, value in searchable(run.attributes):
+        tx.execute("INSERT INTO attributes VALUES (?, ?, ?)", (name, value, incarnation))
 
 
 def insert_run(tx: Transaction, run: NewRun, parent: Parent | None) -> int:

@@ -7,16 +7,19 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+import msgspec
+
 from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run
-from perdure.ports.store import RunQuery
+from perdure.ports.store import RunQuery, Standing
 from perdure.stores.sqlite.rows import (
     SELECT_ENTRIES,
     SELECT_MESSAGES,
     SELECT_RUN,
     SELECT_RUNS,
     STATUS_CODES,
+    STATUSES,
     to_entries,
     to_messages,
     to_run,
@@ -30,6 +33,12 @@ _PAGE: Final = 20_000
 _HISTORY: Final = f"""{SELECT_ENTRIES} (
     SELECT * FROM history WHERE (incarnation, n) > (?, ?) AND incarnation IN (@rows) ORDER BY incarnation, n LIMIT {_PAGE}
 )"""
+#: One row for all: each row that SQLite hands out is a step of its own. The list is an array in JSON, of any length.
+_STANDING: Final = """
+    SELECT json_group_array(json_array(r.incarnation, r.status, r.wake_at, r.updated_at))
+    FROM json_each(?) AS asked CROSS JOIN runs AS r ON r.incarnation = asked.value
+"""
+_decode_standing = msgspec.json.Decoder(list[tuple[int, int, int | None, int]]).decode
 _MESSAGES: Final = SELECT_MESSAGES + " (SELECT * FROM messages WHERE incarnation = ? ORDER BY number)"
 
 
@@ -77,6 +86,14 @@ def value(connection: sqlite3.Connection, incarnation: int, key: str) -> bytes |
     return None if row is None else row[0]
 
 
+def standing(connection: sqlite3.Connection, incarnations: Sequence[int]) -> Mapping[int, Standing]:
+    [text] = connection.execute(_STANDING, (msgspec.json.encode(list(incarnations)).decode(),)).fetchone()
+    return {
+        incarnation: Standing(STATUSES[status], wake_at, updated_at)
+        for incarnation, status, wake_at, updated_at in _decode_standing(text)
+    }
+
+
 def runs(connection: sqlite3.Connection, query: RunQuery) -> Sequence[Run]:
     """Newest first. One range of an index for each status asked for, each cut at the limit, then merged.
 
@@ -101,10 +118,24 @@ def runs(connection: sqlite3.Connection, query: RunQuery) -> Sequence[Run]:
 
 
 def _conditions(query: RunQuery) -> tuple[str, list[str], list[Any]]:
-    """Tables, conditions and their values."""
+    """Tables, conditions and their values.
+
+    One tag or attribute leads, if there is one: its index lists its runs in their order. The others are looked up run by run.
+    """
     source, conditions, values = "runs", list[str](), list[Any]()
+    attributes = query.attributes
     if query.tag is not None:
         source = "tags CROSS JOIN runs USING (incarnation)"
+    elif attributes:
+        source = "attributes CROSS JOIN runs USING (incarnation)"
+        conditions.append("attributes.name = ? AND attributes.value = ?")
+        values += attributes[0]
+        attributes = attributes[1:]
+    for name, value in attributes:
+        conditions.append(
+            "EXISTS (SELECT 1 FROM attributes AS a WHERE a.name = ? AND a.value = ? AND a.incarnation = runs.incarnation)"
+        )
+        values += (name, value)
     for column, wanted in (
         ("tags.tag =", query.tag),
         ("runs.workflow =", query.workflow),

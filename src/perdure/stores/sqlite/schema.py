@@ -17,6 +17,9 @@ from contextlib import closing
 from typing import Final
 from urllib.parse import quote
 
+import msgspec
+
+from perdure.model.attributes import searchable
 from perdure.model.errors import StoreMismatch, StoreUnavailable
 from perdure.stores.sqlite.connection import begin, connect, patiently, rollback, unavailable
 from perdure.stores.sqlite.migrations import MIGRATIONS, Migration
@@ -100,6 +103,7 @@ def prepare(connection: sqlite3.Connection, path: str, *, migrate: bool) -> None
 
 def _apply(connection: sqlite3.Connection, migration: Migration) -> None:
     """In a transaction of its own; does nothing if another process was faster."""
+    connection.create_function("searchable", 1, _searchable, deterministic=True)
     begin(connection)
     try:
         if _read(connection, "PRAGMA user_version") < migration.number:
@@ -111,6 +115,11 @@ def _apply(connection: sqlite3.Connection, migration: Migration) -> None:
     except BaseException:
         rollback(connection)
         raise
+
+
+def _searchable(attributes: bytes | None) -> str:
+    """For migrations: `perdure.model.attributes.searchable`, as JSON."""
+    return msgspec.json.encode(searchable(attributes)).decode()
 
 
 def _use_wal(connection: sqlite3.Connection, path: str) -> None:

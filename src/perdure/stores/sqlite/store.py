@@ -14,7 +14,7 @@ from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run
 from perdure.ports.clock import Clock
-from perdure.ports.store import Claimed, ClaimRequest, Finding, Held, RunQuery, Serves
+from perdure.ports.store import Claimed, ClaimRequest, Finding, Held, RunQuery, Serves, Standing
 from perdure.stores.sqlite import audits, claims, reads, schema
 from perdure.stores.sqlite.connection import BUSY_DEADLINE, check_arguments
 from perdure.stores.sqlite.migrations import Migration
@@ -120,6 +120,10 @@ class SqliteStore:
 
     async def get(self, run_id: str) -> Run | None:
         return cast("Run | None", await self._reading().call(partial(reads.get, run_id=run_id)))
+
+    async def standing(self, incarnations: Sequence[int]) -> Mapping[int, Standing]:
+        call = partial(reads.standing, incarnations=incarnations)
+        return cast("Mapping[int, Standing]", await self._reading().call(call))
 
     async def runs(self, query: RunQuery) -> Sequence[Run]:
         return cast("Sequence[Run]", await self._reading().call(partial(reads.runs, query=query)))

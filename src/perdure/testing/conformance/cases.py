@@ -26,6 +26,7 @@ from perdure.testing.conformance import (
     listing,
     requeues,
     signals,
+    standing,
     tokens,
     turns,
 )
@@ -49,6 +50,7 @@ _TOPICS: tuple[ModuleType, ...] = (
     histories,
     audits,
     listing,
+    standing,
     hostile,
     concurrency,
 )

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from perdure.model.commit import Changed, Create, TokenWait, Unstorable, Write
 from perdure.model.run import Run
-from perdure.ports.store import ClaimRequest, Finding, Held, Renewal, RunQuery, Serves, Store
+from perdure.ports.store import ClaimRequest, Finding, Held, Renewal, RunQuery, Serves, Standing, Store
 from perdure.stores.memory import MemoryStore
 from perdure.testing.clock import ManualClock
 from perdure.testing.conformance.kit import LEASE, StoreFactory, new, request, turn
@@ -26,6 +26,8 @@ QUERIES = (
     RunQuery(tag="x", limit=3),
     RunQuery(namespace="red", limit=1_000),
     RunQuery(limit=2),
+    RunQuery(attributes=(("size", "2"),)),
+    RunQuery(attributes=(("size", "1"), ("name", '"x"')), tag="x", limit=3),
 )
 #: More than one script keeps at one token.
 WAITS = 60
@@ -171,6 +173,7 @@ class Duel:
         self._same("the rows", ours, theirs)
         for one, two in zip(ours, theirs, strict=True):
             await self._compare_run(one, two)
+        self._same("how all stand", await self._standing(self.oracle, ours), await self._standing(self.tested, theirs))
         for query in QUERIES:
             ours, theirs = await self.oracle.store.runs(query), await self.tested.store.runs(query)
             self._same(f"{query!r}", list(ours), list(theirs))
@@ -184,6 +187,12 @@ class Duel:
         self._same(f"the inbox of {one.id}", list(await ours.messages(mine)), list(await theirs.messages(other)))
         for key in VALUES:
             self._same(f"the value {key} of {one.id}", await ours.value(mine, key), await theirs.value(other, key))
+
+    async def _standing(self, side: Side, runs: Sequence[Run]) -> list[Standing | None]:
+        """In this order; and of no others."""
+        found = await side.store.standing([run.incarnation for run in runs])
+        assert len(found) == len(runs)
+        return [found.get(run.incarnation) for run in runs]
 
     async def _rows(self) -> tuple[Sequence[Run], Sequence[Run]]:
         return list(await self.oracle.store.runs(EVERYTHING)), list(await self.tested.store.runs(EVERYTHING))

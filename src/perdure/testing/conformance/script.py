@@ -29,6 +29,7 @@ OWNERS = ("ada", "bob")
 TOKENS = ("t", "u")
 NAMESPACES = ("default", "red")
 PRINTS = ("print-a", "print-b")
+ATTRIBUTES = (None, b'{"size":1,"name":"x"}', b'{"size": 2}', b'{"size":[2]}', b"2")
 VALUES = ("k", "l")
 #: Few, so that ids conflict, are used again, and belong to somebody else.
 RUN_IDS = tuple("abcdef")
@@ -141,6 +142,7 @@ class Script:
             namespace=self.random.choice(NAMESPACES),
             priority=self.random.choice((None, None, 0, 3, -1)),
             tags=self.some(("x", "y")),
+            attributes=self.random.choice(ATTRIBUTES),
             start_at=self.now + self.random.randint(-5, 20) * SECOND if self.chance(2) else None,
             timeout=60 * SECOND if self.chance(2) else None,
             format=FORMAT + self.chance(1),
