@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -47,3 +47,16 @@ TINY = Sizes(
     parked=20,
     imports=1,
 )
+
+
+def slower(sizes: Sizes) -> Sizes:
+    """For an engine that is many times slower: fewer of what is counted one by one. Rates and medians stay comparable."""
+    return replace(
+        sizes,
+        warm=min(sizes.warm, 50),
+        one_step_runs=min(sizes.one_step_runs, 300),
+        sequential_steps=min(sizes.sequential_steps, 500),
+        runs3=min(sizes.runs3, 500),
+        signals=min(sizes.signals, 100),
+        parked=min(sizes.parked, 2000),
+    )
