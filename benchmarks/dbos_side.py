@@ -15,12 +15,12 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from time import perf_counter
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import sqlalchemy
 from dbos import DBOS, DBOSConfig, WorkflowHandleAsync
 from dbos._dbos import _get_dbos_instance
 
+from benchmarks.address import parted
 from benchmarks.memory import resident
 from benchmarks.sizes import Sizes
 from benchmarks.speed import check
@@ -85,16 +85,11 @@ async def cut_off(n: int) -> int:
 @asynccontextmanager
 async def launched(url: str) -> AsyncIterator[None]:
     """DBOS on a store, with its own defaults for all that matters."""
-    parts = urlsplit(url)
-    options = dict(parse_qsl(parts.query))
-    schema = options.pop("schema", None)
-    parts = parts._replace(query=urlencode(options))
-    if parts.scheme == "postgresql":
-        parts = parts._replace(scheme="postgresql+psycopg")
+    database, schema = parted(url) if url.startswith("postgresql:") else (url, None)
     config: DBOSConfig = {
         "name": "bench",
-        # (urlunsplit would take away the slashes of a file.)
-        "system_database_url": url if schema is None else urlunsplit(parts),
+        # Its driver by name: SQLAlchemy's default is another one.
+        "system_database_url": database.replace("postgresql:", "postgresql+psycopg:", 1),
         "dbos_system_schema": schema,
         "log_level": "ERROR",
         # Who was cut off finds what it was at by this pair.

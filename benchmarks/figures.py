@@ -174,7 +174,26 @@ def fleet_figures(sizes: Sizes) -> tuple[Figure, ...]:
             facts=4,
             many=True,
         ),
+        *(
+            Figure(
+                f"{verb}_{short(count)}_ms",
+                f"{what} beside {count:,} ended and waiting runs",
+                "ms",
+                facts=1,
+                like=None if count == sizes.others[0] else f"{verb}_{short(sizes.others[0])}_ms",
+            )
+            for verb, what in (("claim", "claiming a run"), ("commit", "ending a run"))
+            for count in sizes.others
+        ),
     )
+
+
+def short(count: int) -> str:
+    """10000: `10k`, 1000000: `1m`."""
+    for factor, letter in ((1_000_000, "m"), (1000, "k")):
+        if count >= factor and count % factor == 0:
+            return f"{count // factor}{letter}"
+    return str(count)
 
 
 IMPORT = Figure("import_ms", "import perdure", "ms", target=80)

@@ -15,15 +15,15 @@ from contextlib import contextmanager
 from time import perf_counter
 from types import TracebackType
 from typing import Any, Self, TypeVar
-from urllib.parse import quote
 
 import asyncpg
 
+from benchmarks.address import joined
 from benchmarks.figures import Figure, figures, fleet_figures
 from benchmarks.sizes import Sizes
 from benchmarks.sqlite import PAYLOAD
 from benchmarks.subject import Workload
-from benchmarks.workloads import EVERYWHERE, FLEET, ONCE
+from benchmarks.workloads import EVERYWHERE, FLEET, FLEET_ONCE, ONCE
 from tests.servers import postgres as servers
 from tests.servers import wheel
 from tests.servers.own import PrivateServer
@@ -68,7 +68,7 @@ class Postgres:
 
     name = "postgres"
     workloads: Sequence[Workload] = (*EVERYWHERE, *FLEET)
-    once: Sequence[Workload] = ONCE
+    once: Sequence[Workload] = (*ONCE, *FLEET_ONCE)
 
     def __init__(self, database: str) -> None:
         self.database = database
@@ -90,8 +90,7 @@ class Postgres:
 
     def url(self) -> str:
         """A store that nobody has used."""
-        separator = "&" if "?" in self.database else "?"
-        return f"{self.database}{separator}schema={quote(self.schema())}"
+        return joined(self.database, self.schema())
 
     def raw(self, count: int, warm: int) -> dict[str, float]:
         """Commits a second of one small row each: on one connection one after another, and on several at once."""

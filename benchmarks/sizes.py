@@ -27,6 +27,9 @@ class Sizes:
     #: Seconds: the lease of the process that is killed.
     recovered_lease: float = 2.0
     parked: int = 10_000
+    #: Runs that have ended or wait, beside which claims and commits are measured.
+    others: tuple[int, ...] = (10_000, 1_000_000)
+    claims: int = 200
     imports: int = 15
 
 
@@ -45,6 +48,8 @@ TINY = Sizes(
     recovered=4,
     recovered_lease=0.3,
     parked=20,
+    others=(20, 200),
+    claims=5,
     imports=1,
 )
 

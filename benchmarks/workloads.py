@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import fleet, memory, recovery, speed
+from benchmarks import fleet, growth, memory, recovery, speed
 from benchmarks.subject import Workload, here
 
 #: On every store, in each round.
@@ -19,5 +19,7 @@ EVERYWHERE: tuple[Workload, ...] = (
 ONCE: tuple[Workload, ...] = (memory.parked, memory.evicted)
 #: Where several processes share the work.
 FLEET: tuple[Workload, ...] = (fleet.signal_across, fleet.two_processes)
+#: There, once.
+FLEET_ONCE: tuple[Workload, ...] = (growth.few_and_many,)
 #: What other engines do, too, in this order.
 COMPARED: tuple[Workload, ...] = (*EVERYWHERE[:5], recovery.recovery)

@@ -6,17 +6,20 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
 import benchmarks.__main__
-from benchmarks import report
+from benchmarks import chart, report
 from benchmarks.__main__ import run
+from benchmarks.address import joined, parted
 from benchmarks.figures import Figure, Raw, figures
 from benchmarks.peers import DbosOnSqlite
 from benchmarks.postgres import NoServer, Postgres
 from benchmarks.sizes import TINY, Sizes
-from benchmarks.sqlite import Sqlite
+from benchmarks.subject import measure
+from benchmarks.table import store_table
 from benchmarks.workloads import COMPARED
 from tests.servers.postgres import Server
 
@@ -37,6 +40,7 @@ NAMES = {
     "sqlite.evicted_kib",
     "import_ms",
 }
+ENGINES = ("postgres", "dbos_postgres", "sqlite", "dbos_sqlite")
 #: The names above at the sizes of this test.
 SMALL = {
     "sqlite.parallel500_s": f"sqlite.parallel{TINY.parallel}_s",
@@ -88,19 +92,70 @@ def test_numbers_of_others_stay_in_the_file(tmp_path: Path) -> None:
 
 
 def test_what_is_compared_is_in_the_same_order_on_both_sides() -> None:
-    assert [workload.__name__ for workload in Sqlite.workloads[:5]] == [
-        workload.__name__ for workload in DbosOnSqlite.workloads[:5]
-    ]
     assert [workload.__name__ for workload in COMPARED] == [workload.__name__ for workload in DbosOnSqlite.workloads]
 
 
-def test_bare_commits_through_one_connection_and_through_many(postgres_server: Server) -> None:
+def test_every_piece_runs_on_postgres(postgres_server: Server) -> None:
     with Postgres(postgres_server.url()) as subject:
-        raw = subject.raw(count=32, warm=16)
-        assert raw.keys() == {"raw_inserts_1_per_s", "raw_inserts_16_per_s"}
-        assert min(raw.values()) > 0
         assert "synchronous_commit=on" in subject.settings()
-        assert "schema=perdure_bench_" in subject.url()
+        measured = measure([subject], TINY, lambda _: None)["postgres"]
+    flat = measured.flat("postgres")
+    assert flat.keys() == {
+        "postgres.raw_inserts_1_per_s",
+        "postgres.raw_inserts_16_per_s",
+        *(f"postgres.{figure.name}" for figure in subject.figures(TINY)),
+    }
+    assert min(value for name, value in flat.items() if not name.endswith("_kib")) > 0
+    shown = store_table(subject.figures(TINY), measured.samples, measured.raw)
+    assert "from process to process" in shown
+    assert "beside 200 ended and waiting runs" in shown
+
+
+def test_the_figures_of_postgres_have_their_names() -> None:
+    with_sqlite = {figure.name for figure in figures(Sizes(), "sqlite")}
+    assert {figure.name for figure in Postgres("").figures(Sizes())} - with_sqlite == {
+        "signal_across_p50_ms",
+        "runs3_2proc_per_s",
+        "claim_10k_ms",
+        "claim_1m_ms",
+        "commit_10k_ms",
+        "commit_1m_ms",
+    }
+
+
+@pytest.mark.parametrize("database", ["postgresql://a@b:1/c", "postgresql://a@b:1/c?sslmode=disable"])
+def test_a_schema_rides_in_a_stores_address(database: str) -> None:
+    assert parted(joined(database, "here_1")) == (database, "here_1")
+
+
+def test_the_picture_and_the_table_are_made_of_the_report(tmp_path: Path) -> None:
+    names = [figure.name for figure in figures(Sizes(), "postgres") if not figure.name.startswith(("loop", "evicted"))]
+    numbers = {f"{engine}.{name}": 2.0 if "dbos" in engine else 4000.0 for engine in ENGINES for name in names}
+    report_file, page = tmp_path / "peers.json", tmp_path / "README.md"
+    settings = {engine: f"how {engine} is set" for engine in ENGINES}
+    report_file.write_text(json.dumps({"machine": "here\nbusy", "settings": settings, "numbers": numbers}))
+    page.write_text(f"before\n\n{chart.BEGIN}\nold\n{chart.END}\n\nafter\n")
+    chart.draw(report_file, tmp_path / "peers", page, Sizes())
+    text = page.read_text()
+    chart.draw(report_file, tmp_path / "peers", page, Sizes())
+    assert page.read_text() == text
+    assert text.startswith(f"before\n\n{chart.BEGIN}\n\n| | Perdure on PostgreSQL |")
+    assert text.endswith(f"{chart.END}\n\nafter\n")
+    assert "| steps in a row | 4,000 /s | 2 /s | 4,000 /s | 2 /s |" in text
+    assert "on here. how postgres is set; how dbos_postgres is set. how sqlite" in text
+    assert "old" not in text
+    for store in ("postgres", "sqlite"):
+        picture = ET.parse(tmp_path / "peers" / f"{store}.svg").getroot()
+        values = [
+            each.text for each in picture.iter("{http://www.w3.org/2000/svg}text") if each.get("class") == "value"
+        ]
+        assert len(values) == 12
+        assert "4,000 /s" in values
+
+
+def test_a_page_without_a_place_for_the_table_is_refused() -> None:
+    with pytest.raises(ValueError, match="has no lines"):
+        chart.between("nothing here", "a table")
 
 
 def test_a_ratio_is_1_at_the_speed_of_bare_commits() -> None:
