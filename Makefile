@@ -16,10 +16,10 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint types unit caches others test demo bench clean
+.PHONY: help setup lint types unit caches others test demo bench bench-peers clean
 
 help: ## Say what there is
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1@\2/p' Makefile | column -t -s @ 2>/dev/null || grep '##' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' Makefile | column -t -s @ 2>/dev/null || grep '##' Makefile
 
 # An environment is made once and kept; it is brought up to date when pyproject.toml says something else than it did then
 # (by content, since a checkout changes file times). Without build isolation, that asks the index only for what is missing.
@@ -90,6 +90,10 @@ demo: setup ## Index the standard library, kill the worker part way, finish all 
 bench: setup ## Measure, print, and write build/bench.json
 	$(BIN)/python -m benchmarks
 
+bench-peers: ## The same on DBOS, side by side, in an environment of its own
+	$(call environment,$(VENV)-peers,,peers)
+	$(VENV)-peers/bin/python -m benchmarks.peers $(ARGS)
+
 clean: ## Remove what was made, environments too
-	rm -rf $(VENV) $(VENV)-3.* build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-3.* $(VENV)-peers build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

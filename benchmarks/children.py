@@ -10,9 +10,9 @@ ROOT = Path(__file__).parents[1]
 
 
 def begin(module: str, *arguments: str) -> subprocess.Popen[str]:
-    """Start a module of this package; its standard output is read line by line."""
+    """Start a module of this package; its standard output is read line by line, and lines can be told to it."""
     command = [sys.executable, "-m", module, *arguments]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def line(process: subprocess.Popen[str]) -> str:
@@ -22,6 +22,20 @@ def line(process: subprocess.Popen[str]) -> str:
     if not text:
         raise RuntimeError(f"{process.args!r} ended with status {process.wait()} and no figure; see its error output")
     return text.strip()
+
+
+def tell(process: subprocess.Popen[str], text: str) -> None:
+    """Write a line to a process."""
+    assert process.stdin is not None
+    process.stdin.write(text + "\n")
+    process.stdin.flush()
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """Kill it, if it has not ended by itself, and let go of it."""
+    process.kill()
+    with process:
+        pass
 
 
 def figure(module: str, *arguments: str) -> float:

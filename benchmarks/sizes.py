@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,9 @@ class Sizes:
     #: Seconds: the lease of the process that is killed.
     recovered_lease: float = 2.0
     parked: int = 10_000
+    #: Runs that have ended or wait, beside which claims and commits are measured.
+    others: tuple[int, ...] = (10_000, 1_000_000)
+    claims: int = 200
     imports: int = 15
 
 
@@ -45,5 +48,20 @@ TINY = Sizes(
     recovered=4,
     recovered_lease=0.3,
     parked=20,
+    others=(20, 200),
+    claims=5,
     imports=1,
 )
+
+
+def slower(sizes: Sizes) -> Sizes:
+    """For an engine that is many times slower: fewer of what is counted one by one. Rates and medians stay comparable."""
+    return replace(
+        sizes,
+        warm=min(sizes.warm, 50),
+        one_step_runs=min(sizes.one_step_runs, 300),
+        sequential_steps=min(sizes.sequential_steps, 500),
+        runs3=min(sizes.runs3, 500),
+        signals=min(sizes.signals, 100),
+        parked=min(sizes.parked, 2000),
+    )

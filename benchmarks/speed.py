@@ -63,22 +63,24 @@ async def sequential_steps(url: str, sizes: Sizes) -> dict[str, float]:
 async def runs_of_three(url: str, sizes: Sizes) -> dict[str, float]:
     """Runs of three steps, many in flight: whenever one has ended the next is started."""
     async with Perdure(url) as app:
-
-        async def line(numbers: Iterator[int]) -> None:
-            for n in numbers:
-                run = await app.start(workflows.three_steps, n)
-                check(await run.result(), n + 3)
-
-        async def timed(count: int) -> float:
-            numbers = iter(range(count))
-            began = perf_counter()
-            await asyncio.gather(*(line(numbers) for _ in range(sizes.runs3_in_flight)))
-            return perf_counter() - began
-
-        await timed(sizes.warm)
+        await lines(app, sizes.warm, sizes.runs3_in_flight)
         gc.collect()
-        taken = await timed(sizes.runs3)
+        taken = await lines(app, sizes.runs3, sizes.runs3_in_flight)
     return {"runs3_per_s": sizes.runs3 / taken}
+
+
+async def lines(app: Perdure, count: int, in_flight: int) -> float:
+    """Seconds of `count` runs of three steps: one starts whenever one ends."""
+
+    async def line(numbers: Iterator[int]) -> None:
+        for n in numbers:
+            run = await app.start(workflows.three_steps, n)
+            check(await run.result(), n + 3)
+
+    numbers = iter(range(count))
+    began = perf_counter()
+    await asyncio.gather(*(line(numbers) for _ in range(in_flight)))
+    return perf_counter() - began
 
 
 async def signal(url: str, sizes: Sizes) -> dict[str, float]:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 
+from benchmarks.figures import Figure, figures
+from benchmarks.sizes import Sizes
+from benchmarks.subject import Workload
+from benchmarks.workloads import EVERYWHERE, ONCE
 from perdure.app import open_store, parse_url
 from perdure.engine.systemclock import SystemClock
 from perdure.stores.sqlite import SqliteStore
 from perdure.stores.sqlite.transaction import Transaction
 
 #: What a row of the bare commits holds: about as much as a step's result.
-_PAYLOAD = b"x" * 100
+PAYLOAD = b"x" * 100
 
 _SYNCHRONOUS = ("OFF", "NORMAL", "FULL", "EXTRA")
 
@@ -22,6 +28,8 @@ class Sqlite:
     """A subject of the benchmark. All files lie in `folder`, which decides about the disk."""
 
     name = "sqlite"
+    workloads: Sequence[Workload] = EVERYWHERE
+    once: Sequence[Workload] = ONCE
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -31,23 +39,29 @@ class Sqlite:
         """A store that nobody has used."""
         return f"sqlite:///{self._fresh()}"
 
-    def raw_commits(self, count: int, warm: int) -> float:
-        """Commits a second of one small row each, one after another on a fresh file, by bare sqlite3 in the same folder."""
+    def raw(self, count: int, warm: int) -> dict[str, float]:
+        """Commits a second of one small row each, one after another on a fresh file, by bare sqlite3 in the same folder.
+
+        There is one writer at a time: many at once are no faster.
+        """
         connection = sqlite3.connect(self._fresh(), isolation_level=None)
         try:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute("CREATE TABLE bare (i INTEGER PRIMARY KEY, payload BLOB)")
             for _ in range(warm):
-                connection.execute("INSERT INTO bare (payload) VALUES (?)", (_PAYLOAD,))
+                connection.execute("INSERT INTO bare (payload) VALUES (?)", (PAYLOAD,))
             began = perf_counter()
             for _ in range(count):
-                connection.execute("INSERT INTO bare (payload) VALUES (?)", (_PAYLOAD,))
-            return count / (perf_counter() - began)
+                connection.execute("INSERT INTO bare (payload) VALUES (?)", (PAYLOAD,))
+            return {"raw_commits_per_s": count / (perf_counter() - began)}
         finally:
             connection.close()
 
-    async def settings(self) -> str:
+    def settings(self) -> str:
+        return asyncio.run(self._settings())
+
+    async def _settings(self) -> str:
         """How the store's own writing connection is set, asked of that connection itself: no other one can tell."""
         url = self.url()
         store = open_store(url, SystemClock())
@@ -59,8 +73,11 @@ class Sqlite:
             await store.close()
         return f"{parse_url(url)[0]} {sqlite3.sqlite_version}, journal_mode={journal}, synchronous={synchronous}"
 
+    def figures(self, sizes: Sizes) -> tuple[Figure, ...]:
+        return figures(sizes, self.name)
+
     def _fresh(self) -> Path:
-        return self._folder / f"{next(self._numbers)}.db"
+        return self._folder / f"{self.name}{next(self._numbers)}.db"
 
 
 def _pragmas(tx: Transaction) -> tuple[str, str]:

@@ -5,15 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
-from benchmarks.figures import Figure
+from benchmarks.figures import Figure, Raw
 
 _HEAD = ("", "measured", "least .. most", "raw limit", "ratio", "target", "")
 
 
-def store_table(figures: tuple[Figure, ...], samples: Mapping[str, Sequence[float]], raw: float) -> str:
+def store_table(figures: tuple[Figure, ...], samples: Mapping[str, Sequence[float]], raw: Raw) -> str:
     """All figures of a store beside their raw limits and targets. `samples`: of each figure, all that was measured."""
     values = {name: median(measured) for name, measured in samples.items()}
-    return _aligned([_HEAD, *(_row(figure, samples[figure.name], values, raw, figures) for figure in figures)])
+    rows = [_HEAD, *(_row(figure, samples[figure.name], values, raw, figures) for figure in figures)]
+    return aligned(rows, lefts=(0, len(_HEAD) - 2, len(_HEAD) - 1))
+
+
+def bare_line(raw: Raw) -> str:
+    """The raw limits themselves."""
+    if raw.many == raw.alone:
+        return f"bare single-row commits: {number(raw.alone, '/s')}"
+    return f"bare single-row commits: {number(raw.alone, '/s')} one after another, {number(raw.many, '/s')} at once"
 
 
 def number(value: float, unit: str) -> str:
@@ -24,7 +32,7 @@ def number(value: float, unit: str) -> str:
 
 
 def _row(
-    figure: Figure, measured: Sequence[float], values: Mapping[str, float], raw: float, figures: tuple[Figure, ...]
+    figure: Figure, measured: Sequence[float], values: Mapping[str, float], raw: Raw, figures: tuple[Figure, ...]
 ) -> tuple[str, ...]:
     value = values[figure.name]
     limit, ratio = figure.limit(raw), figure.ratio(value, raw)
@@ -45,11 +53,10 @@ def _bare(value: float, unit: str) -> str:
     return number(value, unit).rsplit(" ", 1)[0]
 
 
-def _aligned(rows: Iterable[tuple[str, ...]]) -> str:
-    """The first column and the last two to the left, the others to the right."""
+def aligned(rows: Iterable[tuple[str, ...]], lefts: Sequence[int]) -> str:
+    """The columns of these numbers to the left, the others to the right."""
     listed = list(rows)
-    widths = [max(len(row[column]) for row in listed) for column in range(len(_HEAD))]
-    lefts = (0, len(_HEAD) - 2, len(_HEAD) - 1)
+    widths = [max(map(len, column)) for column in zip(*listed, strict=True)]
     return "\n".join(
         "  ".join(
             cell.ljust(width) if column in lefts else cell.rjust(width)
