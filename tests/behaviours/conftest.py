@@ -13,6 +13,7 @@ import pytest
 
 from tests.behaviours.world import CACHES, Fickle, World
 from tests.servers import postgres
+from tests.servers.migrated import migrate
 
 CACHE = os.environ.get("PERDURE_TEST_CACHE", "on")
 
@@ -30,8 +31,8 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         case "sqlite":
             url = f"sqlite:///{tmp_path / 'store.db'}?synchronous=OFF"
         case _:
-            server, *_ = postgres.servers() or [None]
-            if server is None:
+            servers = postgres.servers()
+            if not servers:
                 pytest.skip("no PostgreSQL")
-            url = request.getfixturevalue("schema_on")(server).store
+            url = request.getfixturevalue("kept_schema_on")(servers[0], migrate).store
     return World(url, CACHE)

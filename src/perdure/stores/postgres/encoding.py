@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from perdure.model.attributes import searchable
 from perdure.model.bounds import out_of_bounds
 from perdure.model.commit import Cancel, Create, Delete, Requeue, Send, TurnCommit, Write
 from perdure.model.endings import cancelled_failure, start_failure
@@ -117,6 +118,8 @@ def encoded(write: Write) -> tuple[bytes, Write]:
     turn = write if isinstance(write, TurnCommit) else write.turn if isinstance(write, Create) else None
     if turn is not None:
         aside = _aside(turn)
+    if any(run.attributes for run in _new_runs(write)):
+        aside["facets"] = _facets(write, turn)
     try:
         text = _encode((_KINDS[type(write)], write, aside))
         if b"\\u0000" not in text and not _has_blank_id(write):
@@ -130,14 +133,29 @@ def encoded(write: Write) -> tuple[bytes, Write]:
     return _encode((_KINDS[type(write)], stripped, {"unstorable": reason})), stripped
 
 
-def _has_blank_id(write: Write) -> bool:
+def _facets(write: Write, turn: TurnCommit | None) -> dict[str, Any]:
+    """What the new runs can be found by: that of a `Create`, and a turn's children and successor."""
+    facets: dict[str, Any] = {}
     if isinstance(write, Create):
-        return not write.run.id.strip()
+        facets["run"] = searchable(write.run.attributes)
+    if turn is not None:
+        facets["children"] = [searchable(child.run.attributes) for child in turn.children]
+        if turn.successor is not None:
+            facets["successor"] = searchable(turn.successor.attributes)
+    return facets
+
+
+def _new_runs(write: Write) -> list[NewRun]:
+    """All runs that a write may begin."""
+    if isinstance(write, Create):
+        return [write.run, *(_new_runs(write.turn) if write.turn is not None else ())]
     if isinstance(write, TurnCommit):
-        return any(not child.run.id.strip() for child in write.children) or (
-            write.successor is not None and not write.successor.id.strip()
-        )
-    return False
+        return [child.run for child in write.children] + ([] if write.successor is None else [write.successor])
+    return []
+
+
+def _has_blank_id(write: Write) -> bool:
+    return any(not run.id.strip() for run in _new_runs(write))
 
 
 def _stripped(write: Write, reason: str) -> Write:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from perdure.model.attributes import searchable
 from perdure.model.commit import Create, TurnCommit, Write
 from perdure.model.history import Entry, Event, Op
 from perdure.model.run import Status
@@ -21,9 +22,9 @@ _FIRST_TERMINAL: Final = STATUS_CODES[Status.COMPLETED]
 _EVENTS: Final = {event: int(event) for event in Event}
 _OPS: Final[dict[Op | None, str | None]] = {op: str(op.value) for op in Op} | {None: None}
 
-#: How many columns there are of turns, consumed messages, new runs, tags and history.
-_TURNS, _CONSUMED, _NEWS, _TAGS, _HISTORY = 15, 2, 28, 2, 10
-PARAMETERS: Final = 2 + _TURNS + _CONSUMED + _NEWS + _TAGS + _HISTORY
+#: How many columns there are of turns, consumed messages, new runs, tags, attributes and history.
+_TURNS, _CONSUMED, _NEWS, _TAGS, _FACETS, _HISTORY = 15, 2, 28, 2, 3, 10
+PARAMETERS: Final = 2 + _TURNS + _CONSUMED + _NEWS + _TAGS + _FACETS + _HISTORY
 
 
 def plain_key(write: Write) -> int | str | None:
@@ -77,6 +78,7 @@ class Columns:
         consumed: list[tuple[int, int]] = []
         news: list[tuple[Any, ...]] = []
         tags: list[tuple[int, str]] = []
+        facets: list[tuple[int, str, str]] = []
         self._history: list[tuple[Any, ...]] = []
         for place, write in enumerate(writes):
             if type(write) is TurnCommit:
@@ -88,9 +90,10 @@ class Columns:
                 news.append(_new_row(place, write))
                 line = len(news)
                 tags += [(line, tag) for tag in write.run.tags]
+                facets += [(line, *facet) for facet in searchable(write.run.attributes)]
                 if write.turn is not None:
                     self._record(-line, write.turn.entries)
-        self._turns, self._consumed, self._news, self._tags = turns, consumed, news, tags
+        self._turns, self._consumed, self._news, self._tags, self._facets = turns, consumed, news, tags, facets
 
     def _record(self, line: int, entries: Sequence[Entry]) -> None:
         for place, entry in enumerate(entries):
@@ -117,6 +120,7 @@ class Columns:
             *_columns(self._consumed, _CONSUMED),
             *_columns(self._news, _NEWS),
             *_columns(self._tags, _TAGS),
+            *_columns(self._facets, _FACETS),
             *_columns(self._history, _HISTORY),
         ]
 

@@ -9,10 +9,10 @@ from perdure.model.bounds import out_of_bounds
 from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run
-from perdure.ports.store import RunQuery
+from perdure.ports.store import RunQuery, Standing
 from perdure.stores.postgres.connections import Connections
 from perdure.stores.postgres.place import Place
-from perdure.stores.postgres.rows import STATUS_CODES, Row, to_entry, to_message, to_run
+from perdure.stores.postgres.rows import STATUS_CODES, STATUSES, Row, to_entry, to_message, to_run
 
 
 class Reads:
@@ -51,12 +51,20 @@ class Reads:
         rows = await self.fetch(text, incarnation, key)
         return rows[0][0] if rows else None
 
+    async def standing(self, incarnations: Sequence[int]) -> Mapping[int, Standing]:
+        text = f"SELECT incarnation, status, wake_at, updated_at FROM {self._schema}.runs WHERE incarnation = ANY ($1)"
+        rows = await self.fetch(text, list(incarnations))
+        return {
+            incarnation: Standing(STATUSES[int(code)], wake_at, updated_at)
+            for incarnation, code, wake_at, updated_at in rows
+        }
+
     async def runs(self, query: RunQuery) -> Sequence[Run]:
         """Newest first. One range of an index for each status asked for, each cut at the limit, then merged.
 
         (Incarnations are given in the order of creation, so that they alone give the order.)
         """
-        if out_of_bounds((query.workflow, query.namespace, query.tag, query.before)):
+        if out_of_bounds((query.workflow, query.namespace, query.tag, query.before, query.attributes)):
             return []
         source, conditions, values = self._conditions(query)
         codes: Sequence[int | None] = [STATUS_CODES[status] for status in dict.fromkeys(query.statuses)] or [None]
@@ -71,8 +79,21 @@ class Reads:
         return list(map(to_run, await self.fetch(text, *values)))
 
     def _conditions(self, query: RunQuery) -> tuple[str, list[str], list[Any]]:
-        """Tables, conditions and their values."""
+        """Tables, conditions and their values.
+
+        A tag or attribute leads, if there is one: its index lists its runs in their order. Others are looked up run by run.
+        """
         source, conditions, values = f"{self._schema}.runs AS r", list[str](), list[Any]()
+        for number, pair in enumerate(query.attributes):
+            if number or query.tag is not None:
+                conditions.append(
+                    f"EXISTS (SELECT 1 FROM {self._schema}.attributes AS a WHERE a.name = ${len(values) + 1} "
+                    f"AND a.value = ${len(values) + 2} AND a.incarnation = r.incarnation)"
+                )
+            else:
+                source += f" JOIN {self._schema}.attributes AS f ON f.incarnation = r.incarnation"
+                conditions.append(f"f.name = ${len(values) + 1} AND f.value = ${len(values) + 2}")
+            values += pair
         if query.tag is not None:
             source += f" JOIN {self._schema}.tags AS t ON t.incarnation = r.incarnation"
         for column, wanted in (

@@ -15,7 +15,7 @@ from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run, Status
 from perdure.ports.clock import Clock
-from perdure.ports.store import Claimed, ClaimRequest, Finding, Held, RunQuery, Serves
+from perdure.ports.store import Claimed, ClaimRequest, Finding, Held, RunQuery, Serves, Standing
 from perdure.stores.postgres import schema
 from perdure.stores.postgres.batches import Batches
 from perdure.stores.postgres.claims import Claims
@@ -142,6 +142,9 @@ class PostgresStore:
 
     async def get(self, run_id: str) -> Run | None:
         return await self._open.reads.get(run_id)
+
+    async def standing(self, incarnations: Sequence[int]) -> Mapping[int, Standing]:
+        return await self._open.reads.standing(incarnations)
 
     async def runs(self, query: RunQuery) -> Sequence[Run]:
         return await self._open.reads.runs(query)

@@ -66,6 +66,15 @@ CREATE TABLE @schema@.tags (
     PRIMARY KEY (tag, incarnation)
 );
 
+-- What runs can be found by of their attributes: see perdure.model.attributes.
+CREATE TABLE @schema@.attributes (
+    name text COLLATE "C" NOT NULL,
+    value text COLLATE "C" NOT NULL,
+    incarnation bigint NOT NULL,
+    PRIMARY KEY (name, value, incarnation)
+);
+CREATE INDEX attributes_by_run ON @schema@.attributes (incarnation);
+
 CREATE TABLE @schema@.history (
     incarnation bigint NOT NULL,
     n bigint NOT NULL,
@@ -134,6 +143,17 @@ CREATE TABLE @schema@.kept (
     at bigint NOT NULL,
     PRIMARY KEY (namespace, token, arrival)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
+
+-- Who works here. `process` is its description as JSON (newer ones may say more, or less), with what SQL asks for beside it.
+CREATE TABLE @schema@.processes (
+    owner text COLLATE "C" PRIMARY KEY,
+    process bytea NOT NULL,
+    namespaces text[],
+    workflows text[] NOT NULL,
+    versions text[] NOT NULL,
+    seen_at bigint NOT NULL,
+    expires_at bigint NOT NULL
+);
 
 CREATE TABLE @schema@.run_values (
     incarnation bigint NOT NULL,

@@ -268,6 +268,10 @@ BEGIN
     IF _run IS NOT NULL AND cardinality(_tags) > 0 THEN
         INSERT INTO @schema@.tags SELECT DISTINCT unnest(_tags), _run;
     END IF;
+    IF _run IS NOT NULL AND jsonb_typeof(_facets) = 'array' THEN
+        INSERT INTO @schema@.attributes
+        SELECT f.pair ->> 0, f.pair ->> 1, _run FROM jsonb_array_elements(_facets) AS f (pair);
+    END IF;
     RETURN _run;
 END $$;
 
@@ -420,6 +424,7 @@ DECLARE
     _wake_at bigint;
     _below bigint[] := '{}';
     _each jsonb;
+    _place bigint;
     _child @schema@.runs;
 BEGIN
     IF _status >= 4 THEN
@@ -461,8 +466,10 @@ BEGIN
     FOR _each IN SELECT jsonb_array_elements(_turn -> 'waits') LOOP
         PERFORM @schema@.wait_1(_me, _run.namespace, (_each ->> 'seq')::bigint, _each ->> 'token', _now);
     END LOOP;
-    FOR _each IN SELECT jsonb_array_elements(_turn -> 'children') LOOP
-        PERFORM @schema@.start_child_1(_run.id, _me, _each, _aside -> 'excuses', _aside -> 'facets', _now);
+    FOR _each, _place IN SELECT * FROM jsonb_array_elements(_turn -> 'children') WITH ORDINALITY LOOP
+        PERFORM @schema@.start_child_1(
+            _run.id, _me, _each, _aside -> 'excuses', _aside #> ARRAY['facets', 'children', (_place - 1)::text], _now
+        );
     END LOOP;
     FOR _each IN SELECT jsonb_array_elements(_turn -> 'joins') LOOP
         PERFORM @schema@.join_1(_me, _each ->> 'child_id', (_each ->> 'again')::boolean, _aside -> 'excuses', _now);
@@ -502,7 +509,7 @@ BEGIN
     WHERE incarnation = _me;
     IF _turn ->> 'successor' IS NOT NULL THEN
         PERFORM @schema@.end_waits_1(ARRAY[_me], NULL, _now);
-        PERFORM @schema@.continue_1(_run, _turn -> 'successor', _aside -> 'facets', _now);
+        PERFORM @schema@.continue_1(_run, _turn -> 'successor', _aside #> '{facets,successor}', _now);
     ELSE
         PERFORM @schema@.mark_cancelled_1(_below, _error, _now);
         PERFORM @schema@.close_1(_me || _below, _now);
@@ -643,7 +650,7 @@ BEGIN
                 END IF;
                 key_incarnation := @schema@.begin_1(
                     _write -> 'run', _write #>> '{run,parent,id}', (_write #>> '{run,parent,incarnation}')::bigint,
-                    (_write #>> '{run,parent,seq}')::bigint, _write #>> '{run,awaited_as}', _aside -> 'facets', _now
+                    (_write #>> '{run,parent,seq}')::bigint, _write #>> '{run,awaited_as}', _aside #> '{facets,run}', _now
                 );
                 IF key_incarnation IS NOT NULL THEN
                     key_id := _write #>> '{run,id}';
@@ -774,6 +781,7 @@ BEGIN
     PERFORM 1 FROM @schema@.runs WHERE incarnation = ANY (_runs) ORDER BY incarnation FOR UPDATE;
     DELETE FROM @schema@.tags AS t USING @schema@.runs AS r
     WHERE r.incarnation = ANY (_runs) AND t.incarnation = r.incarnation AND t.tag = ANY (r.tags);
+    DELETE FROM @schema@.attributes WHERE incarnation = ANY (_runs);
     DELETE FROM @schema@.history WHERE incarnation = ANY (_runs);
     DELETE FROM @schema@.messages WHERE incarnation = ANY (_runs);
     DELETE FROM @schema@.deliveries WHERE incarnation = ANY (_runs);

@@ -6,6 +6,7 @@
 -- whose end concerns a token, or a run that is in this batch itself.
 --   t_...   turns: their place in the batch, and what they write; c_...: consumed messages, by the number of their turn here
 --   r_...   new runs: their place in the batch, and their rows, where their first turn is made already as it leaves them
+--   g_..., a_...   their tags, and their attributes that they can be found by
 --   h_...   history: its run is that of turn h_of, or of new run -h_of
 CREATE FUNCTION @schema@.plain_1(
     _at bigint, _size integer,
@@ -16,7 +17,7 @@ CREATE FUNCTION @schema@.plain_1(
     r_priority bigint[], r_attributes bytea[], r_origin text[], r_parent_id text[], r_parent bigint[], r_parent_seq bigint[],
     r_awaited_as text[], r_depth bigint[], r_start_at bigint[], r_timeout bigint[], r_format bigint[], r_status smallint[],
     r_owner text[], r_more integer[], r_seen bigint[], r_wake_at bigint[], r_listening boolean[], r_started_at bigint[],
-    r_output bytea[], r_error bytea[], r_fingerprint text[], g_of integer[], g_tag text[],
+    r_output bytea[], r_error bytea[], r_fingerprint text[], g_of integer[], g_tag text[], a_of integer[], a_name text[], a_value text[],
     h_of integer[], h_place integer[], h_event smallint[], h_seq bigint[], h_op text[], h_name text[], h_payload bytea[],
     h_at bigint[], h_due bigint[], h_began bigint[]
 ) RETURNS TABLE (applied integer, begun bigint[]) LANGUAGE plpgsql AS $$
@@ -127,6 +128,11 @@ BEGIN
         IF cardinality(g_of) > 0 THEN
             INSERT INTO @schema@.tags
             SELECT DISTINCT g.tag, begun[g.of] FROM unnest(g_of, g_tag) AS g (of, tag) WHERE r_place[g.of] < applied;
+        END IF;
+        IF cardinality(a_of) > 0 THEN
+            INSERT INTO @schema@.attributes
+            SELECT a.name, a.value, begun[a.of] FROM unnest(a_of, a_name, a_value) AS a (of, name, value)
+            WHERE r_place[a.of] < applied;
         END IF;
     END IF;
 
