@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from perdure.ports.clock import Clock
-from perdure.ports.store import Held, Renewal
-from perdure.stores.sqlite import claims
+from perdure.ports.store import Held, Process, Renewal
+from perdure.stores.sqlite import claims, fleet
 from perdure.stores.sqlite import connection as connections
 from perdure.stores.sqlite.connection import unavailable
 from perdure.stores.sqlite.place import Place
@@ -35,6 +35,14 @@ class SqliteRenewer:
         self._check()
         if held:
             self._transact(lambda tx: claims.release(tx, owner, held))
+
+    def beat(self, process: Process, ttl: int) -> None:
+        self._check()
+        self._transact(lambda tx: fleet.beat(tx, process, ttl))
+
+    def depart(self, owner: str) -> None:
+        self._check()
+        self._transact(lambda tx: fleet.depart(tx, owner))
 
     def close(self) -> None:
         """Idempotent."""
