@@ -147,6 +147,10 @@ class Gate:
         for _ in range(times):
             self._add(when, verb, condition, hold)
 
+    def watch(self, verb: str, see: Callable[..., Any]) -> None:
+        """Have `see` called with the arguments of every call of `verb`."""
+        self._hooks.append(("before", verb, lambda *arguments: bool(see(*arguments)) and False, _nothing))
+
     def _add(self, when: str, verb: str, condition: Condition, action: Callable[[], Any]) -> None:
         self._hooks.append((when, verb, condition, action))
 
@@ -176,6 +180,9 @@ class Gate:
             return result
 
         return call
+
+
+async def _nothing() -> None: ...
 
 
 class Freezer:
