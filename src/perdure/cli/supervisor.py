@@ -91,17 +91,11 @@ class Supervisor:
     """
 
     def __init__(
-        self,
-        command: Callable[[int], Sequence[str]],
-        count: int,
-        tell: Callable[[Event], None] | None = None,
-        *,
-        stop_on_eof: bool = False,
+        self, command: Callable[[int], Sequence[str]], count: int, tell: Callable[[Event], None] | None = None
     ) -> None:
         self._command = command
         self._count = count
         self._tell = tell
-        self._stop_on_eof = stop_on_eof
         self._todo: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._children: list[Child] = []
         #: The next pause of each place where a process died.
@@ -113,7 +107,7 @@ class Supervisor:
         self._stopping = False
         self._code = DONE
 
-    def run(self) -> int:
+    def run(self, *, stop_on_eof: bool = False) -> int:
         """Until told to stop, and all have ended. Main thread. Returns the exit code: `FAILED` if one did not end well.
 
         The first child is started alone: what is wrong with the app ends it, and us with its exit code, and is said once.
@@ -123,7 +117,7 @@ class Supervisor:
             self._todo.put(self._stop)
 
         with stopping(told, self._kill):
-            if self._stop_on_eof:
+            if stop_on_eof:
                 threading.Thread(target=await_eof, args=(told,), name="perdure-eof", daemon=True).start()
             self._start(0)
             while self._children or not self._stopping:

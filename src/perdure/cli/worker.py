@@ -63,8 +63,8 @@ def worker(
         _log(log_level)
         command = partial(_command, app, concurrency, log_level, every)
         tell = output().event if every else None
-        supervisor = Supervisor(command, processes, tell, stop_on_eof=stop_on_eof)
-        click.get_current_context().exit(supervisor.run())
+        supervisor = Supervisor(command, processes, tell)
+        click.get_current_context().exit(supervisor.run(stop_on_eof=stop_on_eof))
     loaded = load_app(app)
     if concurrency is not None:
         loaded.settings = replace(loaded.settings, max_runs=concurrency, max_steps=concurrency)
