@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Final, TypeAlias
 
 import msgspec
@@ -51,15 +52,26 @@ def depart(tx: Transaction, owner: str) -> None:
 
 
 def fleet(connection: sqlite3.Connection, now: int) -> list[Member]:
-    """Those that have not expired, the oldest first."""
-    rows = connection.execute(_MEMBERS, (now,)).fetchall()
-    members = [Member(_decode_process(process), seen_at, expires_at) for process, seen_at, expires_at in rows]
+    """Those that have not expired, the oldest first. One whose row cannot be read is passed over."""
+    members = [member for member in _members(connection, now) if member is not None]
     return sorted(members, key=lambda member: (member.process.started_at, member.process.owner))
+
+
+def _members(connection: sqlite3.Connection, now: int) -> Iterator[Member | None]:
+    for process, seen_at, expires_at in connection.execute(_MEMBERS, (now,)).fetchall():
+        try:
+            yield Member(_decode_process(process), seen_at, expires_at)
+        except (msgspec.MsgspecError, TypeError):
+            yield None  # one odd row must not hide the others
 
 
 def unserved(connection: sqlite3.Connection, now: int, grace: int) -> list[_Found]:
     """The runs that have been due for `grace` and that nobody can take, by incarnation; not more than are blocked at once."""
-    members = fleet(connection, now)
+    members: list[Member] = []
+    for member in _members(connection, now):
+        if member is None:
+            return []  # what it serves cannot be known
+        members.append(member)
     found: list[_Found] = []
     for namespace, urgency in due_groups(connection, now - grace):
         served = dict.fromkeys(
