@@ -107,6 +107,7 @@ class Perdure:
                 settings=self.settings,
                 events=self._events,
                 owner=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
+                pid=os.getpid(),
                 chance=secrets.SystemRandom().random,
                 monotonic=time.monotonic,
                 loop=asyncio.get_running_loop(),
@@ -125,6 +126,8 @@ class Perdure:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._engine is not None and door.inherited(self._engine):
+            return  # nothing of it is ours
         engine = self.engine
         try:
             await engine.stop()  # steps that are still at work may use the app meanwhile

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -21,61 +19,7 @@ from perdure.cli.worker import serve
 from perdure.model.errors import UsageError
 from tests.acceptance import shop
 from tests.acceptance.conftest import Call
-
-ROOT = Path(__file__).parents[2]
-
-#: A step that waits until the test opens the gate: it is in flight for as long as the test wants.
-PROGRAM = """
-import asyncio
-from pathlib import Path
-
-from perdure import Perdure, step, workflow
-
-
-@step
-async def pass_gate(gate: str) -> str:
-    return await asyncio.to_thread(Path(gate).read_text)
-
-
-@workflow(version="2")
-async def walk(gate: str) -> str:
-    return await pass_gate(gate)
-
-
-app = Perdure({url!r}, drain=60)
-idle = Perdure({url!r}, consume=False)
-"""
-
-
-class Worker:
-    """A worker process that tells its events as JSON."""
-
-    def __init__(self, folder: Path, *arguments: str) -> None:
-        command = [sys.executable, "-W", "error", "-m", "perdure.cli", "worker", "program:app", "--json", *arguments]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        self.process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def until(self, event: str) -> dict[str, Any]:
-        """Read on until this event, and return it."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            told: dict[str, Any] = json.loads(line)
-            if told["event"] == event:
-                return told
-        raise AssertionError(f"the worker ended without {event}: {self.end()}")
-
-    def end(self) -> tuple[int, str]:
-        """Wait for its end: exit code, and standard error."""
-        _, err = self.process.communicate(timeout=60)
-        return self.process.returncode, err
+from tests.acceptance.working import PROGRAM, Worker, begin, status
 
 
 @pytest.fixture
@@ -91,23 +35,6 @@ def worker(folder: Path) -> Iterator[Worker]:
     yield made
     made.process.kill()
     made.process.communicate()
-
-
-def begin(folder: Path, worker: Worker) -> None:
-    """Have the worker run a step that stands before the gate."""
-    command = [sys.executable, "-m", "perdure.cli", "start", "program:app", "walk", json.dumps(str(folder / "gate"))]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run([*command, "--id", "w"], cwd=folder, env=environment, check=True, timeout=60, capture_output=True)
-    worker.until("step.started")
-
-
-def status(folder: Path) -> tuple[Status, Any]:
-    async def look() -> tuple[Status, Any]:
-        async with shop.app(folder).client() as client:
-            info = await client.get_run("w").info()
-            return info.status, info.output
-
-    return asyncio.run(look())
 
 
 def test_it_says_what_it_serves(worker: Worker, folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perdure import Context, Status, workflow
+from perdure import Context, Status, step, workflow
 from tests.behaviours.world import Barrier, World
 
 
@@ -140,3 +140,116 @@ async def test_ns_10_a_scoped_process_lists_its_own_runs(world: World) -> None:
         assert [run.id for run in await blue.runs()] == ["blues"]
         assert [run.id for run in await operator.runs()] == ["blues", "mine"]
         assert [run.id for run in await operator.runs(namespace="blue")] == ["blues"]
+
+
+async def test_ns_13_a_due_blocked_run_is_driven_by_its_namespace_or_an_operator_only(world: World) -> None:
+    """Also one that was blocked because nobody served it in its namespace."""
+
+    @workflow
+    async def works() -> int:
+        return 1
+
+    @workflow
+    async def other() -> None: ...
+
+    async with world.client(works) as client, world.app(other, audit=60, namespace="red") as red:
+        for name in ("first", "second"):
+            await client.start(works, id=name, namespace="blue")
+        await red.tick(130)
+        assert [await client.get_run(name).status() for name in ("first", "second")] == [Status.BLOCKED] * 2
+        async with world.app(works, namespace="red") as red_too:
+            await red_too.tick(130)
+            assert await client.get_run("first").status() is Status.BLOCKED
+        await client.get_run("first").requeue()
+        async with world.app(works, namespace="blue") as blue:
+            await blue.settle()
+            assert await client.get_run("first").result() == 1
+            assert await client.get_run("second").result() == 1  # it serves it now: it need not be asked
+
+
+async def test_ns_13_two_hundred_of_them_are_taken_at_a_time(world: World) -> None:
+    @workflow
+    async def works() -> int:
+        return 1
+
+    @workflow
+    async def other() -> None: ...
+
+    async with world.client(works) as client, world.app(other, audit=60) as bystander:
+        for number in range(205):
+            await client.start(works, id=f"r{number}")
+        await bystander.tick(130)
+        assert {run.status for run in await client.runs(limit=300)} == {Status.BLOCKED}
+        gate = world.gate()
+        taken: list[int] = []
+        gate.watch("claim", lambda request: taken.append(request.limit))
+        async with world.app(works, store=gate) as app:
+            await app.settle()
+        assert {run.status for run in await client.runs(limit=300)} == {Status.COMPLETED}
+        assert max(taken) == 200
+
+
+async def test_ns_04_one_backlog_does_not_starve_the_other_namespaces(world: World) -> None:
+    """An operator with little room: of each namespace the oldest, then the second oldest of each."""
+    order: list[str] = []
+
+    @workflow
+    async def works(ctx: Context) -> None:
+        async def note() -> None:
+            order.append(ctx.run_id)
+
+        await ctx.local_step("note", note)
+
+    async with world.client(works) as client:
+        for number in range(40):
+            await client.start(works, id=f"blue.{number}", namespace="blue")
+        for colour in ("red", "green"):
+            for number in range(2):
+                await client.start(works, id=f"{colour}.{number}", namespace=colour)
+        async with world.app(works, max_runs=3) as operator:
+            await operator.settle()
+    assert len(order) == 44
+    assert sorted(order[:3]) == ["blue.0", "green.0", "red.0"]
+    assert sorted(order[3:6]) == ["blue.1", "green.1", "red.1"]
+    assert order[6:] == [f"blue.{number}" for number in range(2, 40)]
+
+
+async def test_ns_02_a_scoped_process_leaves_the_deadlines_of_others_alone(world: World) -> None:
+    @workflow
+    async def waits(ctx: Context) -> None:
+        await ctx.wait_for_signal("go")
+
+    async with world.app(waits, namespace="blue") as blue, world.client(waits) as client:
+        await client.start(waits, id="red", namespace="red", timeout=10)
+        await blue.start(waits, id="blue", timeout=10)
+        await blue.tick(60)
+        assert await client.get_run("blue").status() is Status.CANCELLED
+        assert await client.get_run("red").status() is Status.PENDING
+
+
+async def test_ns_10_a_retried_run_and_its_children_keep_their_namespace(world: World) -> None:
+    broken = [True]
+
+    @step(max_attempts=1)
+    async def fragile() -> str:
+        if broken:
+            raise ValueError("broken")
+        return "whole"
+
+    @workflow
+    async def child() -> str:
+        return ", also in red"
+
+    @workflow
+    async def parent(ctx: Context) -> str:
+        return await fragile() + await ctx.child(child, id="c")
+
+    async with world.app(parent, child) as operator:
+        run = await operator.start(parent, id="p", namespace="red")
+        await operator.settle()
+        assert await run.status() is Status.FAILED
+        broken.clear()
+        await run.requeue()
+        await operator.settle()
+        assert await run.result() == "whole, also in red"
+        assert {(found.id, found.namespace) for found in await operator.runs()} == {("p", "red"), ("c", "red")}

@@ -12,7 +12,7 @@ from perdure.core.instance import Instance
 from perdure.engine.cache import Cache
 from perdure.model.commit import TurnCommit
 from perdure.model.run import Status
-from perdure.ports.store import Held, Renewal, Renewer, Store
+from perdure.ports.store import Held, Process, Renewal, Renewer, Store
 from perdure.stores.memory import MemoryStore
 from perdure.testing import ManualClock, TestApp
 from perdure.testing.kit import at_once, let_others_go_on
@@ -48,6 +48,7 @@ class World:
         """A process that will be killed: when it is left, its steps die, and it gives nothing back."""
         gate = self.gate()
         gate.mute("release")
+        gate.mute("depart")
         return self.app(*definitions, store=gate, drain=0.001, **options)
 
     def gate(self) -> Gate:
@@ -108,7 +109,7 @@ class Gate:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._hooks: list[tuple[str, str, Condition, Callable[[], Any]]] = []
-        self._muted: set[str] = set()
+        self.muted: set[str] = set()
         self._stops: list[Stop] = []
         #: How often each verb was called.
         self.calls: dict[str, int] = {}
@@ -119,7 +120,7 @@ class Gate:
 
     def mute(self, verb: str) -> None:
         """From now on the verb does nothing at all."""
-        self._muted.add(verb)
+        self.muted.add(verb)
 
     def renewer(self) -> Renewer:
         return Freezer(self, self._store.renewer())
@@ -146,6 +147,10 @@ class Gate:
         for _ in range(times):
             self._add(when, verb, condition, hold)
 
+    def watch(self, verb: str, see: Callable[..., Any]) -> None:
+        """Have `see` called with the arguments of every call of `verb`."""
+        self._hooks.append(("before", verb, lambda *arguments: bool(see(*arguments)) and False, _nothing))
+
     def _add(self, when: str, verb: str, condition: Condition, action: Callable[[], Any]) -> None:
         self._hooks.append((when, verb, condition, action))
 
@@ -163,7 +168,7 @@ class Gate:
 
         async def call(*arguments: Any, **keywords: Any) -> Any:
             self.calls[verb] = self.calls.get(verb, 0) + 1
-            if verb in self._muted:
+            if verb in self.muted:
                 return None
             await self._pass("before", verb, arguments)
             self.at_work += 1
@@ -175,6 +180,9 @@ class Gate:
             return result
 
         return call
+
+
+async def _nothing() -> None: ...
 
 
 class Freezer:
@@ -191,6 +199,15 @@ class Freezer:
 
     def release(self, owner: str, held: Sequence[Held]) -> None:
         self._renewer.release(owner, held)
+
+    def beat(self, process: Process, ttl: int) -> None:
+        if self._gate.frozen:
+            raise StoreUnavailable("frozen")
+        self._renewer.beat(process, ttl)
+
+    def depart(self, owner: str) -> None:
+        if "depart" not in self._gate.muted:
+            self._renewer.depart(owner)
 
     def close(self) -> None:
         self._renewer.close()

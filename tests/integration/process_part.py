@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import logging
 import signal
@@ -16,11 +17,12 @@ from tests.integration import process_load as load
 
 
 async def serve(url: str, options: dict[str, Any]) -> None:
-    """Works until SIGTERM, then closes its app."""
+    """Works until SIGTERM, then closes its app. `include`: what it serves, in place of `process_load`."""
     loop, leave = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, leave.set)
     threading.Thread(target=_listen, args=(loop,), daemon=True).start()
-    async with Perdure(url, include=[load], **options):
+    include = [importlib.import_module(module) for module in options.pop("include", [load.__name__])]
+    async with Perdure(url, include=include, **options):
         load.tell("ready")
         await leave.wait()
         load.tell("leaving")

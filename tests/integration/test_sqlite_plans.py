@@ -9,18 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from perdure.model.commit import Create
 from perdure.model.run import RunKey, Status
 from perdure.ports.store import RunQuery
 from perdure.stores.sqlite import SqliteStore
 from perdure.stores.sqlite import connection as connections
 from perdure.testing import ManualClock
-from perdure.testing.conformance.kit import request
+from perdure.testing.conformance.fleet import process
+from perdure.testing.conformance.kit import LEASE, new, request
 from tests.integration.sqlite_scenarios import SCENARIOS, find
 
 #: What may be walked through: rows that came with the statement, its own intermediate results, an index that holds only what
-#: is wrong, and the first entry of the index of those that wait.
+#: is wrong, the first entry of the index of those that wait, and the few processes there are.
 HARMLESS = re.compile(
-    r"SCAN (\d+ )?(CONSTANT ROWS?|\(.*\)|v|found|heads|tree|chain|asked VIRTUAL TABLE INDEX 1:|[cht]|arrivals"
+    r"SCAN (\d+ )?(CONSTANT ROWS?|\(.*\)|v|found|heads|tree|chain|asked VIRTUAL TABLE INDEX 1:|[cht]|arrivals|processes"
     r"|runs USING INDEX runs_astray|s USING COVERING INDEX runs_due)$"
 )
 
@@ -61,6 +63,15 @@ async def everything(store: SqliteStore) -> None:
     await store.next_wake(request(namespaces=("red", "default")))
     await store.claim(request(namespaces=("red", "default")))
     await store.audit()
+    renewer = store.renewer()
+    renewer.beat(process(), LEASE)
+    await store.fleet()
+    await store.block_unserved(0)
+    renewer.beat(process(serves=()), LEASE)
+    await store.write([Create(run=new("unserved"))])
+    await store.block_unserved(0)
+    renewer.depart("ada")
+    renewer.close()
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

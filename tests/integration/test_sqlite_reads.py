@@ -1,4 +1,4 @@
-"""What is read in several statements is of one moment."""
+"""What is read in several statements is of one moment; one odd row hides no other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from perdure.model.commit import Create, Delete
 from perdure.ports.store import RunQuery
 from perdure.stores.sqlite import SqliteStore, reads
 from perdure.testing import ManualClock
-from perdure.testing.conformance.kit import new
+from perdure.testing.conformance.fleet import process
+from perdure.testing.conformance.kit import LEASE, new
 
 
 @pytest.mark.parametrize("verb", ["runs", "history", "messages"])
@@ -45,4 +46,24 @@ async def test_a_deletion_between_the_statements_of_a_read_is_not_seen(tmp_path:
             assert reads.messages(reader, 1) == ()
         reader.set_trace_callback(None)
     await store.write([Delete("r0", b"null")])
+    await store.close()
+
+
+async def test_f10_a_member_that_cannot_be_read_hides_no_other_and_is_not_taken_for_gone(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    store = SqliteStore(str(path), clock=ManualClock(), synchronous="OFF")
+    await store.open()
+    await store.write([Create(run=new("unserved"))])
+    renewer = store.renewer()
+    for owner in ("ada", "bob"):
+        renewer.beat(process(owner, serves=()), LEASE)
+    renewer.close()
+    for odd in (b"{}", b"no JSON", "text", 7):
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("UPDATE processes SET process = ? WHERE owner = 'ada'", (odd,))
+        assert [member.process.owner for member in await store.fleet()] == ["bob"]
+        assert list(await store.block_unserved(0)) == []
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM processes WHERE owner = 'ada'")
+    assert len(await store.block_unserved(0)) == 1
     await store.close()

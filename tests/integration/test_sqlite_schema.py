@@ -195,6 +195,27 @@ async def test_attributes_of_runs_that_were_there_before_are_indexed_by_the_migr
     assert len(before) == 3
 
 
+async def test_a_store_of_each_earlier_schema_is_brought_up_to_date(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh = tmp_path / "fresh.db"
+    await opened_and_closed(fresh)
+    for count in range(1, len(MIGRATIONS)):
+        path = tmp_path / f"{count}.db"
+        with monkeypatch.context() as earlier:
+            earlier.setattr(schema, "MIGRATIONS", MIGRATIONS[:count])
+            await opened_and_closed(path)
+        assert pragma(path, "user_version") == count
+        await opened_and_closed(path)
+        assert tables(path) == tables(fresh)
+
+
+async def opened_and_closed(path: Path) -> None:
+    store = make(path)
+    await store.open()
+    await store.close()
+
+
 async def test_a_migration_that_fails_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "s.db"
     broken = Migration(MIGRATIONS[-1].number + 1, "broken", ("CREATE TABLE notes (text)", "CREATE TABLE notes (text)"))

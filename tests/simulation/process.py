@@ -37,7 +37,7 @@ class State(Enum):
 
 
 #: Verbs that change something: those that a crash can cut.
-CHANGING = frozenset({"write", "claim", "release", "unblock", "audit"})
+CHANGING = frozenset({"write", "claim", "release", "unblock", "audit", "block_unserved"})
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,14 @@ class ClockedRenewal(Renewal):
 
     def _ring(self) -> None:
         self._renew(self._renewer)
+        self._beat(self._renewer)
         self._arm()
+
+    async def beat(self) -> None:
+        self._beat(self._renewer)
+        await asyncio.sleep(0)  # what comes of it comes as from a thread
+
+    def kick_beat(self) -> None: ...
 
     def kick(self) -> None:
         if len(self._executor.holdings):
@@ -156,6 +163,7 @@ class ClockedRenewal(Renewal):
     async def stop(self) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
+            self._membership.depart(self._renewer)
 
 
 class NoWatchdog(Watchdog):

@@ -216,8 +216,9 @@ async def test_a_requeued_run_that_is_lost_at_once_uses_up_its_attempt(world: Wo
         await barrier.reached.wait()
         gate.frozen = True  # its lease is not renewed
         world.clock.advance(6)
-        barrier.open()
         async with world.app(works) as other:
+            await other.settle(steps=False)  # it has the run now
+            barrier.open()
             await other.settle()
             assert await client.get_run("r").result() == 1
     assert attempts == [1, 2, 3]

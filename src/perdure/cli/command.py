@@ -6,6 +6,7 @@ import click
 
 from perdure.cli.demo.command import demo
 from perdure.cli.exits import Commands
+from perdure.cli.fleet import fleet
 from perdure.cli.migrate import migrate
 from perdure.cli.runs import runs
 from perdure.cli.signalling import signal
@@ -22,5 +23,5 @@ def perdure() -> None:
     """
 
 
-for command in (demo, migrate, runs, signal, start, worker):
+for command in (demo, fleet, migrate, runs, signal, start, worker):
     perdure.add_command(command)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
+from perdure.model.endings import UNSERVED
 from perdure.model.failure import decode_failure
 from perdure.model.history import Op
 from perdure.model.run import TERMINAL, Run, Status
@@ -33,8 +34,9 @@ def waits(run: Run, steps: Sequence[Step], children: Mapping[str, Run], now: int
     if run.status in TERMINAL:
         return []
     if run.status is Status.BLOCKED:
-        reason = decode_failure(run.error or b"").message
-        return [Wait("code", f"{run.workflow} {run.version}", run.updated_at, run.deadline, reason)]
+        failure = decode_failure(run.error or b"")
+        what = "worker" if failure.code == UNSERVED else "code"
+        return [Wait(what, f"{run.workflow} {run.version}", run.updated_at, run.deadline, failure.message)]
     held_up = list(_for_a_worker(run, now))
     # Of a run that nobody has taken, what its operations wait for is not what holds it up.
     return held_up or list(_operations(steps, children, running=run.status is Status.RUNNING))

@@ -1,7 +1,9 @@
-"""Who may use an open app and the handles it gave out: code on the app's own event loop, outside workflow bodies."""
+"""Who may use an open app and the handles it gave out: code on the app's own event loop, outside workflow bodies, in
+the process that opened it."""
 
 from __future__ import annotations
 
+import os
 from asyncio import events
 
 from perdure.core.ambient import current
@@ -9,8 +11,18 @@ from perdure.engine.engine import Engine
 from perdure.model.errors import ForbiddenInWorkflow, UsageError
 
 
+def inherited(engine: Engine) -> bool:
+    """True in a process that was forked from the one that opened the app."""
+    return os.getpid() != engine.means.pid
+
+
 def enter(engine: Engine) -> Engine:
     """The engine, for this caller. Raises `ForbiddenInWorkflow` and `UsageError`; nothing was done then."""
+    if inherited(engine):
+        raise UsageError(
+            f"this app was opened in process {engine.means.pid}, which this one was forked from; its connections and threads "
+            "stayed there. Open an app of its own here, or start processes with the method 'spawn'"
+        )
     running = events._get_running_loop()
     if running is engine.means.loop or running is None:
         return engine

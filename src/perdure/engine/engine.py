@@ -14,9 +14,11 @@ from perdure.engine.executor import Executor
 from perdure.engine.loading import Loading
 from perdure.engine.means import Means
 from perdure.engine.patience import Reads, answer
+from perdure.engine.services import Service
 from perdure.engine.services.auditor import Auditor
 from perdure.engine.services.claimer import Claimer
 from perdure.engine.services.renewal import Renewal
+from perdure.engine.services.unserved import Unserved
 from perdure.engine.services.watchdog import Watchdog
 from perdure.engine.services.watcher import Watcher
 from perdure.model.commit import Answer, Send, Write
@@ -48,8 +50,14 @@ class Engine:
         self.renewal = Renewal(means, self.executor, watchdog)
         self.claimer = Claimer(means, self.executor, loading, self.renewal.fresh)
         self.executor.nudges.renew = self.renewal.kick
-        self.auditor = Auditor(means, self.claimer.kick)
-        self._threads = (watchdog, self.renewal)
+        self.unserved = Unserved(means, self.claimer, self.renewal.beat, self.executor.tell.endings)
+        self.renewal.on_return = self.unserved.back
+        auditor = Auditor(means, self.claimer.kick)
+        #: Those that live until the last turn is in, and those that are stopped first.
+        self._services: tuple[tuple[Service, ...], tuple[Service, ...]] = (
+            (watchdog, self.renewal),
+            (self.claimer, auditor, self.unserved),
+        )
 
     @property
     def store(self) -> Store:
@@ -64,18 +72,24 @@ class Engine:
         if not self.consume:
             self.executor.holdings.closed = True
             return
-        for service in (*self._threads, self.claimer, self.auditor):
+        threads, loops = self._services
+        for service in threads:
+            service.start()
+        await self.renewal.beat()  # before the first claim: whoever holds runs is known
+        for service in loops:
             service.start()
         self.watcher.subscribe(self.claimer.kick)
         self.watcher.subscribe(self.renewal.kick, pause=_LISTEN)
-        await self.serve()
+        await self._unblock()
 
     async def serve(self) -> None:
-        """Something was registered: runs that are blocked on other code of it are due now."""
-        serves = self.means.registry.serves()
-        if self.consume and serves:
-            await self.reads.patiently("making runs due that this code may fit", lambda store: store.unblock(serves))
-            self.claimer.kick()
+        """Something was registered: runs that are blocked on other code of it, or waited for anybody to serve it, are due."""
+        if self.consume:
+            await self.renewal.beat()  # first: else such a run could be blocked once more behind our back
+            await self._unblock()
+
+    async def _unblock(self) -> None:
+        await self.reads.patiently("making runs due that this process serves", self.unserved.unblock)
 
     async def ask(self, write: Write) -> Answer:
         """Have a write from outside a run applied, and wait for its answer.
@@ -126,12 +140,14 @@ class Engine:
             await asyncio.sleep(0)  # what was called back just now comes first
             if self.consume:
                 await self.claimer.idle()
+                await self.unserved.idle()
             await self.committer.idle()
             await self.renewal.idle()
             if steps:
                 await self.executor.settled()
             await asyncio.sleep(0)
-            if not (self.claimer.busy or self.committer.busy or self.renewal.busy or self.executor.busy()):
+            parts = (self.claimer, self.unserved, self.committer, self.renewal)
+            if not (any(part.busy for part in parts) or self.executor.busy()):
                 return
 
     async def stop(self) -> None:
@@ -141,17 +157,19 @@ class Engine:
         Whatever fails, or is cut short by a cancel, the rest is stopped all the same.
         """
         self.executor.holdings.closed = True
+        self.renewal.kick_beat()
+        threads, loops = self._services
         async with AsyncExitStack() as stack:  # the last first
             stack.callback(setattr, self, "stopped", True)
             stack.push_async_callback(self.watcher.stop)
             if self.consume:
-                for service in self._threads:
+                for service in threads:
                     stack.push_async_callback(service.stop)
             stack.push_async_callback(self._give_back)
             stack.push_async_callback(self._drain)
             if self.consume:
-                stack.push_async_callback(self.auditor.stop)
-                stack.push_async_callback(self.claimer.stop)
+                for service in loops:
+                    stack.push_async_callback(service.stop)
 
     async def _drain(self) -> None:
         task = asyncio.current_task()

@@ -12,7 +12,7 @@ class Holdings:
     """Held runs by incarnation, and how many more there may be."""
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self.limit = limit
         self._held: dict[int, Held] = {}
         #: Runs on their way in: claimed or being created, not held yet.
         self.coming = 0
@@ -32,7 +32,7 @@ class Holdings:
 
     def room(self) -> int:
         """How many more runs may come in."""
-        return 0 if self.closed else max(0, self._limit - len(self._held) - self.coming)
+        return 0 if self.closed else max(0, self.limit - len(self._held) - self.coming)
 
     def get(self, incarnation: int) -> Held | None:
         return self._held.get(incarnation)

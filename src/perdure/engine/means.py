@@ -25,6 +25,8 @@ class Means:
     events: Events
     #: Names this engine in leases. No two ever have the same.
     owner: str
+    #: The process that made it: none that was forked from it may use it.
+    pid: int
     #: Uniform in [0, 1).
     chance: Callable[[], float]
     #: Seconds that only ever grow, whatever the machine's clock does.

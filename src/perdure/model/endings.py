@@ -1,8 +1,13 @@
-"""The errors of runs that did not end by themselves: cancelled, out of time, dead, never begun."""
+"""The errors of runs that did not end by themselves, or cannot go on: cancelled, out of time, dead, never begun, unserved."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from perdure.model.failure import Failure
+
+#: The code of the error of a run that no process can take.
+UNSERVED: Final = "unserved"
 
 
 def cancelled_failure(message: str = "cancelled") -> Failure:
@@ -39,3 +44,14 @@ def start_failure(child_id: str, *, taken: bool) -> Failure:
         else f"there is no run {child_id!r}; it was deleted, or never started"
     )
     return Failure(type="perdure.model.errors:ChildFailed", message=why, code="child_start_failed", retryable=False)
+
+
+def unserved_failure(workflow: str, version: str) -> Failure:
+    """Why a run is blocked that no process can take."""
+    return Failure(
+        type="perdure.model.errors:NotRegistered",
+        message=f"no process serves workflow {workflow!r} version {version!r}; start one that does, for example with "
+        "`perdure worker module:app`, and the run goes on",
+        code=UNSERVED,
+        retryable=False,
+    )

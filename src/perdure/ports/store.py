@@ -47,6 +47,11 @@ Rules that every adapter keeps (each is checked by `perdure.testing.conformance`
   64 bits, anywhere in a write that is not answered `Fenced`, `Refused` or `Exists` in any case.
 * *Attributes* are any bytes, kept as they are. A run is found by those of them that `perdure.model.attributes.searchable`
   names, from its creation until it is deleted.
+* *The fleet.* A process says with every beat what it is and serves; it is a member until `ttl` after its last beat, or until
+  it departs; those that expired are forgotten at the next beat of anybody. A due run that no member serves is blocked by
+  `block_unserved`, and `unblock` of whoever serves it makes it due again: its fingerprint is blank, which no code has. A beat
+  that is answered before `block_unserved` is called is seen by it, and none slips between its look and its writing: so a
+  process that first beats and then unblocks never leaves behind a run that was blocked for want of it.
 * `updated_at` is when anything but a renewal last changed the row. The store stamps each entry's `commit`.
 * Time is the store's: `now` in all rules is the adapter's clock, never a caller's.
 
@@ -58,7 +63,7 @@ used from another thread. Errors: `StoreUnavailable` where the store cannot be r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
 
@@ -66,6 +71,9 @@ from perdure.model.commit import Answer, Write
 from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run, RunKey, Status
+
+#: So many runs at most are blocked by one call of `Store.block_unserved`.
+MOST_UNSERVED: Final = 200
 
 
 class Serves(Struct, frozen=True, gc=False):
@@ -140,14 +148,45 @@ class Standing(Struct, frozen=True, gc=False):
 
 
 class Finding(Struct, frozen=True):
-    """Something the audit found that must not exist. It was healed by making the run due."""
+    """A run that somebody must hear of, and why: what must not exist (see `Store.audit`), or what nobody serves."""
 
     run: RunKey
     what: str
 
 
+class Process(Struct, frozen=True, kw_only=True):
+    """A process that works on the store, as it describes itself."""
+
+    #: Its name in leases.
+    owner: str
+    host: str
+    pid: int
+    #: The version of Perdure.
+    perdure: str
+    #: Whose runs it drives; None: of all.
+    namespaces: tuple[str, ...] | None
+    serves: tuple[Serves, ...]
+    #: Runs that it holds now, and at most.
+    held: int
+    limit: int
+    #: Microseconds: the worst delay of its event loop since the beat before.
+    lag: int
+    started_at: int
+    #: It takes no more runs, and leaves when those it holds have come to rest.
+    draining: bool
+
+
+class Member(Struct, frozen=True):
+    """A process of the fleet."""
+
+    process: Process
+    #: When it last beat.
+    seen_at: int
+    expires_at: int
+
+
 class Renewer(Protocol):
-    """Renews leases from a thread of its own, on a connection of its own. Every method blocks."""
+    """Says from a thread of its own, on a connection of its own, that its process lives. Every method blocks."""
 
     def renew(self, owner: str, lease: int, held: Sequence[Held]) -> Sequence[Renewal]:
         """Set `wake_at = now + lease` on all that are still held at that epoch; answer for each, in order."""
@@ -155,6 +194,14 @@ class Renewer(Protocol):
 
     def release(self, owner: str, held: Sequence[Held]) -> None:
         """Give runs back, due now: PENDING, no owner, epoch + 1, not counted as a recovery. Those lost are passed over."""
+        ...
+
+    def beat(self, process: Process, ttl: int) -> None:
+        """The process is a member from now until `now + ttl`; what it said before is replaced."""
+        ...
+
+    def depart(self, owner: str) -> None:
+        """Forget a member. One that is not there is passed over."""
         ...
 
     def close(self) -> None: ...
@@ -198,6 +245,20 @@ class Store(Protocol):
 
     async def unblock(self, serves: Sequence[Serves]) -> int:
         """Make due every BLOCKED run of these definitions that failed on another fingerprint; returns how many."""
+        ...
+
+    async def fleet(self) -> Sequence[Member]:
+        """The members that have not expired (`expires_at > now`), by (started_at, owner)."""
+        ...
+
+    async def block_unserved(self, grace: int) -> Sequence[Finding]:
+        """Block runs that are due and that no process can take.
+
+        Those that are PENDING, SUSPENDED or orphaned, with `wake_at <= now - grace` microseconds, whose (workflow, version)
+        no member serves within its namespaces; a member that drains still counts. They become BLOCKED: no owner, no wake
+        time, not listening, `error` = `endings.unserved_failure`, `fingerprint` "", and of an orphan epoch + 1. At most
+        `MOST_UNSERVED`, by incarnation; `what` is the error's message.
+        """
         ...
 
     async def history(self, incarnations: Sequence[int]) -> Mapping[int, Sequence[Entry]]:

@@ -16,7 +16,7 @@ _INTERVAL = 0.25
 
 
 class Watchdog:
-    """`start` and `stop` on the event loop, `dead` and `blocking` from any thread."""
+    """`start` and `stop` on the event loop, `dead`, `lag` and `blocking` from any thread."""
 
     def __init__(self, means: Means, holdings: Holdings) -> None:
         self._means = means
@@ -26,6 +26,8 @@ class Watchdog:
         #: When the loop was asked for a sign of life that it has not given yet; None: it owes none.
         self._asked: float | None = None
         self._reported = False
+        #: Seconds: the longest that a sign of life took since somebody asked.
+        self._worst = 0.0
         self._holdings = holdings
         #: The incarnation of the run whose turn or step had the loop when it was found dead.
         self.blocking: int | None = None
@@ -47,6 +49,11 @@ class Watchdog:
             self.blocking = self._holdings.running_on(self._means.loop)
         return dead
 
+    def lag(self) -> int:
+        """Microseconds: how long the loop took at worst, since this was last asked, to get to something new."""
+        worst, self._worst = max(self._worst, self._silent()), 0.0
+        return round(worst * 1_000_000)
+
     def _run(self) -> None:
         while not self._stop.wait(_INTERVAL):
             if self._asked is None:
@@ -66,6 +73,7 @@ class Watchdog:
         return 0.0 if asked is None else self._means.monotonic() - asked
 
     def _tick(self) -> None:
+        self._worst = max(self._worst, self._silent())
         self._asked = None
         self._reported = False
         self.blocking = None

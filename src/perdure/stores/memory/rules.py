@@ -9,9 +9,11 @@ from msgspec.structs import replace
 
 from perdure.model.bounds import out_of_bounds
 from perdure.model.commit import TurnCommit
+from perdure.model.endings import unserved_failure
+from perdure.model.failure import encode_failure
 from perdure.model.messages import CONTROL, Message
 from perdure.model.run import REQUEUABLE, TERMINAL, NewRun, Parent, Run, Status
-from perdure.ports.store import ClaimRequest, Serves
+from perdure.ports.store import ClaimRequest, Member, Process, Serves
 
 
 class DataRefused(Exception):
@@ -228,6 +230,39 @@ def failed_on_other_code(run: Run, serves: Sequence[Serves]) -> bool:
         run.workflow == served.workflow and run.version == served.version and run.fingerprint != served.fingerprint
         for served in serves
         if run.fingerprint is not None
+    )
+
+
+# ---------------------------------------------------------------- the fleet
+
+
+def unserved(run: Run, members: Iterable[Member], until: int) -> bool:
+    """Whether a run has been due since `until`, and no member can take it."""
+    return (
+        run.status in (Status.PENDING, Status.SUSPENDED, Status.RUNNING)
+        and run.wake_at is not None
+        and run.wake_at <= until
+        and not any(serves(member.process, run) for member in members)
+    )
+
+
+def serves(process: Process, run: Run) -> bool:
+    return (process.namespaces is None or run.namespace in process.namespaces) and any(
+        run.workflow == served.workflow and run.version == served.version for served in process.serves
+    )
+
+
+def blocked_unserved(run: Run, now: int) -> Run:
+    return replace(
+        run,
+        status=Status.BLOCKED,
+        owner=None,
+        epoch=run.epoch + (run.status is Status.RUNNING),
+        wake_at=None,
+        listening=False,
+        error=encode_failure(unserved_failure(run.workflow, run.version)),
+        fingerprint="",
+        updated_at=now,
     )
 
 

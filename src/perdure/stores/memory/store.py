@@ -10,11 +10,24 @@ from msgspec.structs import replace
 
 from perdure.model.attributes import searchable
 from perdure.model.commit import Answer, Unstorable, Write
+from perdure.model.endings import unserved_failure
 from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run, Status
 from perdure.ports.clock import Clock
-from perdure.ports.store import Claimed, ClaimRequest, Finding, Held, Renewal, RunQuery, Serves, Standing
+from perdure.ports.store import (
+    MOST_UNSERVED,
+    Claimed,
+    ClaimRequest,
+    Finding,
+    Held,
+    Member,
+    Process,
+    Renewal,
+    RunQuery,
+    Serves,
+    Standing,
+)
 from perdure.stores.memory import inboxes, rules, writes
 from perdure.stores.memory.tables import Tables
 
@@ -26,8 +39,8 @@ class MemoryStore:
     data. Every verb completes without yielding to the event loop.
 
     `fault` is a seam for tests: it is called with "before write" and "after write" (likewise claim, renew, release,
-    unblock, audit) around each verb that changes something, and may raise: before, nothing was applied; after, everything
-    was, as if the process had died before it got the answer.
+    unblock, audit, beat, depart, block_unserved) around each verb that changes something, and may raise: before, nothing was
+    applied; after, everything was, as if the process had died before it got the answer.
     """
 
     def __init__(self, clock: Clock, *, fault: Callable[[str], None] | None = None) -> None:
@@ -69,7 +82,7 @@ class MemoryStore:
         self._release(owner, held)
 
     def renewer(self) -> MemoryRenewer:
-        return MemoryRenewer(self._renew, self._release)
+        return MemoryRenewer(self._renew, self._release, self._beat, self._depart)
 
     async def unblock(self, serves: Sequence[Serves]) -> int:
         with self._changing("unblock") as tables:
@@ -91,6 +104,28 @@ class MemoryStore:
                     if heal:
                         tables.put_run(rules.due_now(run, now))
             return findings
+
+    async def block_unserved(self, grace: int) -> Sequence[Finding]:
+        with self._changing("block_unserved") as tables:
+            now = self.now()
+            members = [member for member in tables.members.values() if member.expires_at > now]
+            found = sorted(
+                (run for run in _waking(tables) if rules.unserved(run, members, now - grace)),
+                key=lambda run: run.incarnation,
+            )[:MOST_UNSERVED]
+            for run in found:
+                tables.put_run(rules.blocked_unserved(run, now))
+            return [Finding(run.key, unserved_failure(run.workflow, run.version).message) for run in found]
+
+    def _beat(self, process: Process, ttl: int) -> None:
+        with self._changing("beat", hint=False) as tables:
+            now = self.now()
+            _forget_expired(tables, now)
+            tables.put(tables.members, process.owner, Member(process, now, now + ttl))
+
+    def _depart(self, owner: str) -> None:
+        with self._changing("depart", hint=False) as tables:
+            tables.drop(tables.members, owner)
 
     def _renew(self, owner: str, lease: int, held: Sequence[Held]) -> Sequence[Renewal]:
         with self._changing("renew", hint=False) as tables:
@@ -159,6 +194,11 @@ class MemoryStore:
             actor = self._tables.actors.get(incarnation)
             return None if actor is None else dict(actor.values).get(key)
 
+    async def fleet(self) -> Sequence[Member]:
+        with self._lock:
+            members = [each for each in self._tables.members.values() if each.expires_at > self.now()]
+        return sorted(members, key=lambda each: (each.process.started_at, each.process.owner))
+
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
         """`callback` also hears of this process's own writes: engines that share a store wake each other so."""
         self._listeners.append(callback)
@@ -177,15 +217,25 @@ class MemoryRenewer:
         self,
         renew: Callable[[str, int, Sequence[Held]], Sequence[Renewal]],
         release: Callable[[str, Sequence[Held]], None],
+        beat: Callable[[Process, int], None],
+        depart: Callable[[str], None],
     ) -> None:
         self._renew = renew
         self._release = release
+        self._beat = beat
+        self._depart = depart
 
     def renew(self, owner: str, lease: int, held: Sequence[Held]) -> Sequence[Renewal]:
         return self._renew(owner, lease, held)
 
     def release(self, owner: str, held: Sequence[Held]) -> None:
         self._release(owner, held)
+
+    def beat(self, process: Process, ttl: int) -> None:
+        self._beat(process, ttl)
+
+    def depart(self, owner: str) -> None:
+        self._depart(owner)
 
     def close(self) -> None:
         """There is no connection to close."""
@@ -198,6 +248,11 @@ def _apply(tables: Tables, write: Write, now: int) -> Answer:
     except rules.DataRefused as refusal:
         tables.rollback(mark)
         return Unstorable(str(refusal))
+
+
+def _forget_expired(tables: Tables, now: int) -> None:
+    for owner in [owner for owner, member in tables.members.items() if member.expires_at <= now]:
+        tables.drop(tables.members, owner)
 
 
 def _waking(tables: Tables) -> Iterator[Run]:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run
+from perdure.ports.store import Member
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -72,6 +73,8 @@ class Tables:
         self.children: dict[int, tuple[int, ...]] = {}
         #: Index: incarnation to wake time, of the runs that have one.
         self.waking: dict[int, int] = {}
+        #: By owner.
+        self.members: dict[str, Member] = {}
         # Never taken back: a gap does no harm, a number that is used twice does.
         self._last = 0
         self._undo: list[Callable[[], object]] = []

@@ -107,6 +107,12 @@ def next_wake(connection: sqlite3.Connection, request: ClaimRequest) -> int | No
     return earliest
 
 
+def due_groups(connection: sqlite3.Connection, until: int) -> list[tuple[str, int]]:
+    """Namespace and urgency of every group with a run that has been due since `until`."""
+    groups = _decode_groups(connection.execute(_ALL_GROUPS).fetchone()[0])
+    return [(namespace, urgency) for namespace, urgency, wake_at in groups if wake_at <= until]
+
+
 def _groups(connection: sqlite3.Connection, request: ClaimRequest) -> Iterator[tuple[str, int, int]]:
     """Namespace, urgency and earliest wake time of every group the request is for."""
     if request.namespaces is None:

@@ -188,4 +188,20 @@ _ATTRIBUTES: Final = (
     """,
 )
 
-MIGRATIONS: Final = (Migration(1, "initial", _INITIAL), Migration(3, "attributes", _ATTRIBUTES))
+_FLEET: Final = (
+    # `process` is its description as JSON: newer ones may say more, or less.
+    """
+    CREATE TABLE processes (
+        owner TEXT PRIMARY KEY,
+        process BLOB NOT NULL,
+        seen_at INTEGER NOT NULL,
+        expires_at INTEGER NOT NULL
+    ) WITHOUT ROWID
+    """,
+)
+
+MIGRATIONS: Final = (
+    Migration(1, "initial", _INITIAL),
+    Migration(2, "fleet", _FLEET),
+    Migration(3, "attributes", _ATTRIBUTES),
+)

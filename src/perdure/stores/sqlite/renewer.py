@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from perdure.ports.clock import Clock
-from perdure.ports.store import Held, Renewal
-from perdure.stores.sqlite import claims
+from perdure.ports.store import Held, Process, Renewal
+from perdure.stores.sqlite import claims, fleet
 from perdure.stores.sqlite import connection as connections
 from perdure.stores.sqlite.connection import unavailable
+from perdure.stores.sqlite.forking import CROSSING
 from perdure.stores.sqlite.place import Place
 from perdure.stores.sqlite.transaction import Transaction
 
@@ -36,13 +37,26 @@ class SqliteRenewer:
         if held:
             self._transact(lambda tx: claims.release(tx, owner, held))
 
+    def beat(self, process: Process, ttl: int) -> None:
+        self._check()
+        self._transact(lambda tx: fleet.beat(tx, process, ttl))
+
+    def depart(self, owner: str) -> None:
+        self._check()
+        self._transact(lambda tx: fleet.depart(tx, owner))
+
     def close(self) -> None:
         """Idempotent."""
         if self._connection is not None:
-            self._connection.close()
+            with CROSSING.inside():
+                self._connection.close()
             self._connection = None
 
     def _transact(self, action: Callable[[Transaction], T]) -> T:
+        with CROSSING.inside():  # before the turnstile, as the writer does
+            return self._transact_inside(action)
+
+    def _transact_inside(self, action: Callable[[Transaction], T]) -> T:
         if self._connection is None:
             self._connection = connections.connect(self._place.path, self._place.synchronous)
         connection = self._connection

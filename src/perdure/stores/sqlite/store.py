@@ -14,8 +14,8 @@ from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run
 from perdure.ports.clock import Clock
-from perdure.ports.store import Claimed, ClaimRequest, Finding, Held, RunQuery, Serves, Standing
-from perdure.stores.sqlite import audits, claims, reads, schema
+from perdure.ports.store import Claimed, ClaimRequest, Finding, Held, Member, RunQuery, Serves, Standing
+from perdure.stores.sqlite import audits, claims, fleet, reads, schema
 from perdure.stores.sqlite.connection import BUSY_DEADLINE, check_arguments
 from perdure.stores.sqlite.migrations import Migration
 from perdure.stores.sqlite.place import Place
@@ -105,6 +105,12 @@ class SqliteStore:
     async def audit(self, *, heal: bool = True) -> Sequence[Finding]:
         return cast("Sequence[Finding]", await self._writing().call(partial(audits.audit, heal=heal)))
 
+    async def block_unserved(self, grace: int) -> Sequence[Finding]:
+        look = partial(fleet.unserved, now=self.now(), grace=grace)
+        if not await self._reading().call(look):  # as nearly always: then nobody need wait for it
+            return ()
+        return cast("Sequence[Finding]", await self._writing().call(partial(fleet.block_unserved, grace=grace)))
+
     def renewer(self) -> SqliteRenewer:
         self._check()
         return SqliteRenewer(self._place, self._clock, self._check)
@@ -113,6 +119,9 @@ class SqliteStore:
 
     async def next_wake(self, request: ClaimRequest) -> int | None:
         return cast("int | None", await self._reading().call(partial(claims.next_wake, request=request)))
+
+    async def fleet(self) -> Sequence[Member]:
+        return cast("Sequence[Member]", await self._reading().call(partial(fleet.fleet, now=self.now())))
 
     async def history(self, incarnations: Sequence[int]) -> Mapping[int, Sequence[Entry]]:
         call = partial(reads.history, incarnations=incarnations)

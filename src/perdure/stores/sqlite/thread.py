@@ -9,6 +9,7 @@ from threading import Thread
 from typing import Any, Protocol, TypeAlias
 
 from perdure.model.commit import Write
+from perdure.stores.sqlite.forking import CROSSING
 
 
 class Batch:
@@ -66,6 +67,7 @@ class ConnectionThread:
 
     async def start(self) -> None:
         """Raises what the desk's `open` raises."""
+        CROSSING.guard()
         self._loop = asyncio.get_running_loop()
         opened = self._loop.create_future()
         self._closed = self._loop.create_future()
@@ -109,7 +111,8 @@ class ConnectionThread:
 
     def _main(self, opened: asyncio.Future[Any], closed: asyncio.Future[Any]) -> None:
         try:
-            self._desk.open()
+            with CROSSING.inside():
+                self._desk.open()
         except BaseException as error:
             self._resolve([(opened, None, error)])
             return
@@ -119,12 +122,14 @@ class ConnectionThread:
             jobs, last = self._next()
             if jobs:
                 self._resolve(self._serve(jobs))
-        self._desk.close()
+        with CROSSING.inside():
+            self._desk.close()
         self._resolve([(closed, None, None)])
 
     def _serve(self, jobs: Sequence[Job]) -> list[Outcome]:
         try:
-            return self._desk.serve(jobs)
+            with CROSSING.inside():
+                return self._desk.serve(jobs)
         except BaseException as error:  # The thread goes on: whoever waits is told, and later jobs are served.
             return [(job.future, None, error) for job in jobs]
 

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from perdure.model.commit import Changed, Create, TokenWait, Unstorable, Write
 from perdure.model.run import Run
-from perdure.ports.store import ClaimRequest, Finding, Held, Renewal, RunQuery, Serves, Standing, Store
+from perdure.ports.store import ClaimRequest, Finding, Held, Process, Renewal, RunQuery, Serves, Standing, Store
 from perdure.stores.memory import MemoryStore
 from perdure.testing.clock import ManualClock
-from perdure.testing.conformance.kit import LEASE, StoreFactory, new, request, turn
+from perdure.testing.conformance.kit import LEASE, SECOND, StoreFactory, new, request, turn
 from perdure.testing.conformance.script import NAMESPACES, TOKENS, VALUES, Script
 
 EVERYTHING = RunQuery(limit=1_000_000)
@@ -66,12 +66,16 @@ async def _act(duel: Duel, script: Script) -> None:
         await duel.claim(script.request())
     elif draw < 90:
         await duel.renew(*script.held())
-    elif draw < 94:
+    elif draw < 93:
         await duel.release(*script.held())
-    elif draw < 97:
+    elif draw < 95:
         await duel.unblock(script.serves())
-    else:
+    elif draw < 97:
         await duel.audit(heal=script.chance(8))
+    elif draw < 99:
+        await duel.beat(script.process(), 60 * SECOND, leaves=script.chance(2))
+    else:
+        await duel.block_unserved(20 * SECOND)
 
 
 class Side:
@@ -140,6 +144,22 @@ class Duel:
             sorted(self.oracle.labelled(finding.run).incarnation for finding in expected),
             sorted(self.tested.labelled(finding.run).incarnation for finding in found),
         )
+
+    async def beat(self, process: Process, ttl: int, *, leaves: bool) -> None:
+        self.log.append(f"beat {process!r} {leaves=}")
+        for side in (self.oracle, self.tested):
+            renewer = side.store.renewer()
+            renewer.beat(process, ttl)
+            if leaves:
+                renewer.depart(process.owner)
+            renewer.close()
+
+    async def block_unserved(self, grace: int) -> None:
+        self.log.append(f"block_unserved {grace=}")
+        expected = await self.oracle.store.block_unserved(grace)
+        self._same("what nobody serves", list(expected), list(await self.tested.store.block_unserved(grace)))
+        ours, theirs = await self.oracle.store.fleet(), await self.tested.store.fleet()
+        self._same("the fleet", list(ours), list(theirs))
 
     async def drain_tokens(self, clock: ManualClock) -> None:
         """Bring to light what is kept at the tokens, behind whoever waits there: by messages first, then by waits."""

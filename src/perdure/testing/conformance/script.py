@@ -22,7 +22,7 @@ from perdure.model.commit import (
 )
 from perdure.model.messages import MessageKind, Outgoing
 from perdure.model.run import FORMAT, NewRun, Run, RunKey, Status
-from perdure.ports.store import ClaimRequest, Held, Serves
+from perdure.ports.store import ClaimRequest, Held, Process, Serves
 from perdure.testing.conformance.kit import SECOND, new, request, resolved, scheduled
 
 OWNERS = ("ada", "bob")
@@ -94,6 +94,21 @@ class Script:
 
     def serves(self) -> tuple[Serves, ...]:
         return tuple(Serves("work", version, self.random.choice(PRINTS)) for version in "12")
+
+    def process(self) -> Process:
+        return Process(
+            owner=self.random.choice(OWNERS),
+            host="host",
+            pid=self.random.randrange(100),
+            perdure="1",
+            namespaces=self.random.choice((None, ("red",), NAMESPACES)),
+            serves=tuple(Serves("work", version, "print-a") for version in self.random.choice(("1", "12", "2"))),
+            held=self.random.randrange(9),
+            limit=9,
+            lag=self.random.randrange(9),
+            started_at=self.random.randrange(3),
+            draining=self.chance(3),
+        )
 
     # ------------------------------------------------------------ writes
 
