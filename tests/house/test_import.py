@@ -18,7 +18,7 @@ from tests.house import source
 ROOT = Path(__file__).parents[2]
 
 #: Parts of Perdure that need an extra to be imported. The first module of each is importable without it, to say so.
-NEEDS_EXTRA = ("perdure.cli.",)
+NEEDS_EXTRA = ("perdure.cli.", "perdure.stores.postgres")
 
 MODULES = [module.name for module in source.read(ROOT / "src" / "perdure")]
 

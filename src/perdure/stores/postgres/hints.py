@@ -32,6 +32,8 @@ _FIRST_BACK_OFF, _LONGEST_BACK_OFF = 0.1, 5.0
 
 Listener = Callable[[], None]
 
+_FAULTS: Final = (StoreError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+
 
 class Hints:
     """From `start` to `stop`; event loop only."""
@@ -42,11 +44,8 @@ class Hints:
         self._me = secrets.token_hex(8)
         self._channel = f"perdure.{place.schema}"[:63]
         self._listeners: list[Listener] = []
-        #: Who else listens, and when they were last heard of.
-        self._others: dict[str, float] = {}
+        self._teller = Teller(place, self._channel, self._me)
         self._task: asyncio.Task[None] | None = None
-        self._teller: asyncio.Task[None] | None = None
-        self._news = asyncio.Event()
         self._echoed = asyncio.Event()
         #: Set while the listening connection is up: for whoever waits for it.
         self.listening = asyncio.Event()
@@ -55,9 +54,8 @@ class Hints:
         """Returns what removes it again. The first one starts the listening."""
         self._listeners.append(listener)
         if self._task is None and self._place.listen is not None:
-            loop = asyncio.get_running_loop()
-            self._task = loop.create_task(self._listen())
-            self._teller = loop.create_task(self._tell())
+            self._task = asyncio.get_running_loop().create_task(self._listen())
+            self._teller.start()
 
         def remove() -> None:
             if listener in self._listeners:
@@ -67,17 +65,16 @@ class Hints:
 
     def changed(self) -> None:
         """Something was committed that others may want to know."""
-        if self._others:
-            self._news.set()
+        self._teller.changed()
 
     async def stop(self) -> None:
         """Nobody is told any more. Idempotent."""
         self._listeners.clear()
-        tasks = [task for task in (self._task, self._teller) if task is not None]
-        self._task = self._teller = None
-        for task in tasks:
+        task, self._task = self._task, None
+        if task is not None:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(task, return_exceptions=True)
+        await self._teller.stop()
 
     # ------------------------------------------------------------ listening
 
@@ -93,13 +90,13 @@ class Hints:
                     if lost:
                         log.info("perdure: hears of changes in %s again", self._place)
                     back_off, lost = _FIRST_BACK_OFF, False
-                    await self._say(connection, "hello")
+                    await say(connection, self._channel, "hello", self._me)
                     self._pass_on()  # What was told while nobody listened.
                     await self._ping_on(connection)
                 finally:
                     self.listening.clear()
                     await _let_go(connection, self._channel, self._me)
-            except (StoreError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+            except _FAULTS as error:
                 if not lost:
                     log.warning("perdure: hears of changes in %s by polling only, for now: %s", self._place, error)
                 lost = True
@@ -110,10 +107,10 @@ class Hints:
         """Until a ping does not come back."""
         while True:
             self._echoed.clear()
-            await self._say(connection, "ping")
+            await say(connection, self._channel, "ping", self._me)
             async with asyncio.timeout(self._echo):
                 await self._echoed.wait()
-            self._forget_silent()
+            self._teller.forget_silent(3 * (self._ping + self._echo))
             closed = asyncio.get_running_loop().create_future()
 
             def on_closed(_: Any, closed: asyncio.Future[None] = closed) -> None:
@@ -132,47 +129,74 @@ class Hints:
             finally:
                 connection.remove_termination_listener(on_closed)
 
-    async def _say(self, connection: Any, what: str) -> None:
-        await connection.execute("SELECT pg_notify($1, $2)", self._channel, f"{what} {self._me}")
-
     def _heard(self, connection: Any, pid: int, channel: str, payload: object) -> None:
         what, _, who = str(payload).partition(" ")
         if who == self._me:
             if what == "ping":
                 self._echoed.set()
             return
-        if what == "bye":
-            self._others.pop(who, None)
-            return
-        self._others[who] = time.monotonic()
+        self._teller.heard(what, who)
         if what == "changed":
             self._pass_on()
-        elif what == "hello":
-            self._news.set()  # Whoever came shall know of us at once.
 
     def _pass_on(self) -> None:
         for listener in tuple(self._listeners):
             listener()
 
-    def _forget_silent(self) -> None:
-        silent = time.monotonic() - 3 * (self._ping + self._echo)
+
+class Teller:
+    """Tells the others, as far as there are any. From `start` to `stop`; event loop only."""
+
+    def __init__(self, place: Place, channel: str, me: str) -> None:
+        self._place = place
+        self._channel = channel
+        self._me = me
+        #: Who else listens, and when they were last heard of.
+        self._others: dict[str, float] = {}
+        self._news = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._tell())
+
+    async def stop(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def changed(self) -> None:
+        """There is something to tell, if there is somebody to tell it to."""
+        if self._others:
+            self._news.set()
+
+    def heard(self, what: str, who: str) -> None:
+        """Somebody else is there, or takes leave."""
+        if what == "bye":
+            self._others.pop(who, None)
+            return
+        self._others[who] = time.monotonic()
+        if what == "hello":
+            self._news.set()  # Whoever came shall know of us at once.
+
+    def forget_silent(self, seconds: float) -> None:
+        """Whoever was not heard of for so long is gone."""
+        silent = time.monotonic() - seconds
         for who in [who for who, heard in self._others.items() if heard < silent]:
             del self._others[who]
 
-    # ------------------------------------------------------------ telling
-
     async def _tell(self) -> None:
-        connection: Any = None
+        connection: asyncpg.Connection[Any] | None = None
         try:
             while True:
                 await self._news.wait()
                 self._news.clear()
                 try:
                     if connection is None or connection.is_closed():
-                        connection = await connect(self._place, command_timeout=self._echo, dsn=self._place.listen)
+                        connection = await connect(self._place, command_timeout=_ECHO, dsn=self._place.listen)
                         await connection.execute("SET synchronous_commit = off")
-                    await self._say(connection, "changed")
-                except (StoreError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+                    await say(connection, self._channel, "changed", self._me)
+                except _FAULTS as error:
                     log.debug("perdure: others were not told of a change, and find it by polling: %s", error)
                 await asyncio.sleep(_PAUSE)
         finally:
@@ -180,11 +204,16 @@ class Hints:
                 connection.terminate()
 
 
+async def say(connection: asyncpg.Connection[Any], channel: str, what: str, who: str) -> None:
+    """To all that listen, ourselves too."""
+    await connection.execute("SELECT pg_notify($1, $2)", channel, f"{what} {who}")
+
+
 async def _let_go(connection: Any, channel: str, me: str) -> None:
     try:
         if not connection.is_closed():
             async with asyncio.timeout(1):
-                await connection.execute("SELECT pg_notify($1, $2)", channel, f"bye {me}")
+                await say(connection, channel, "bye", me)
                 await connection.close()
     except Exception:
         pass

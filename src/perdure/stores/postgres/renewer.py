@@ -7,9 +7,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from threading import Thread
 from typing import Any, TypeVar
 
-from perdure.ports.store import Held, Renewal
+from perdure.ports.store import Held, Process, Renewal
 from perdure.stores.postgres.claims import Claims
 from perdure.stores.postgres.connections import Connections
+from perdure.stores.postgres.fleet import Fleet
 from perdure.stores.postgres.place import Place
 
 T = TypeVar("T")
@@ -30,6 +31,7 @@ class PostgresRenewer:
         self._check = check
         self._connections = Connections(place, 1, patience=_PATIENCE)
         self._claims = Claims(place, self._connections)
+        self._fleet = Fleet(place, self._connections)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
 
@@ -41,6 +43,14 @@ class PostgresRenewer:
         self._check()
         if held:
             self._run(self._claims.release(owner, held, self._at()))
+
+    def beat(self, process: Process, ttl: int) -> None:
+        self._check()
+        self._run(self._fleet.beat(process, ttl, self._at()))
+
+    def depart(self, owner: str) -> None:
+        self._check()
+        self._run(self._fleet.depart(owner))
 
     def close(self) -> None:
         """Idempotent."""

@@ -15,11 +15,12 @@ from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run, Status
 from perdure.ports.clock import Clock
-from perdure.ports.store import Claimed, ClaimRequest, Finding, Held, RunQuery, Serves, Standing
+from perdure.ports.store import Claimed, ClaimRequest, Finding, Held, Member, RunQuery, Serves, Standing
 from perdure.stores.postgres import schema
 from perdure.stores.postgres.batches import Batches
 from perdure.stores.postgres.claims import Claims
 from perdure.stores.postgres.connections import PATIENCE, Connections
+from perdure.stores.postgres.fleet import Fleet
 from perdure.stores.postgres.hints import Hints
 from perdure.stores.postgres.migrations import Migration
 from perdure.stores.postgres.place import Place, place_of
@@ -39,6 +40,7 @@ class _Open:
         self.connections = Connections(place, _CONNECTIONS, patience=patience)
         self.batches = Batches(place, self.connections)
         self.claims = Claims(place, self.connections)
+        self.fleet = Fleet(place, self.connections)
         self.reads = Reads(place, self.connections)
         self.hints = Hints(place)
         self.time = Timekeeper(clock, self._ask_time)
@@ -129,6 +131,9 @@ class PostgresStore:
     async def audit(self, *, heal: bool = True) -> Sequence[Finding]:
         return await self._open.claims.audit(self._open.time.at(), heal=heal)
 
+    async def block_unserved(self, grace: int) -> Sequence[Finding]:
+        return await self._open.fleet.block_unserved(grace, self._open.time.at())
+
     def renewer(self) -> PostgresRenewer:
         return PostgresRenewer(self._place, self._open.time.at, self._check)
 
@@ -136,6 +141,9 @@ class PostgresStore:
 
     async def next_wake(self, request: ClaimRequest) -> int | None:
         return await self._open.claims.next_wake(request)
+
+    async def fleet(self) -> Sequence[Member]:
+        return await self._open.fleet.members(self._open.time.at())
 
     async def history(self, incarnations: Sequence[int]) -> Mapping[int, Sequence[Entry]]:
         return await self._open.reads.history(incarnations)
