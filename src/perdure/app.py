@@ -31,7 +31,7 @@ from perdure.model.errors import RunEnded, UsageError
 from perdure.model.ids import check_known_id
 from perdure.model.messages import Outgoing
 from perdure.model.run import DEFAULT_NAMESPACE, NewRun, Run, Status
-from perdure.model.shown import shown
+from perdure.model.shown import shown, without_secrets
 from perdure.ports.clock import Clock
 from perdure.ports.store import Store
 
@@ -370,8 +370,8 @@ def parse_url(url: str) -> tuple[str, str, dict[str, str]]:
     if parts.scheme == "sqlite" and path and path.isprintable() and not (parts.netloc or parts.fragment):
         return "sqlite", path, options
     raise UsageError(
-        f"{shown(url)} is no store URL; write sqlite:///orders.db (a path below this folder), sqlite:////var/lib/orders.db (an "
-        "absolute one), postgresql://user@host/database or memory://"
+        f"{shown(without_secrets(url) if isinstance(url, str) else url)} is no store URL; write sqlite:///orders.db (a path below "
+        "this folder), sqlite:////var/lib/orders.db (an absolute one), postgresql://user@host/database or memory://"
     )
 
 

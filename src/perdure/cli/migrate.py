@@ -17,6 +17,7 @@ from perdure.cli.output import output, table
 from perdure.cli.text import styled
 from perdure.engine.systemclock import SystemClock
 from perdure.model.errors import UsageError
+from perdure.model.shown import without_secrets
 from perdure.ports.store import Store
 
 
@@ -56,7 +57,7 @@ def migrate(store: str, plan: bool) -> None:
         else:
             asyncio.run(_apply(opened))
     document = {
-        "store": store,
+        "store": without_secrets(store),
         "applied": not plan,
         "migrations": [{"number": migration.number, "name": migration.name} for migration in due],
     }

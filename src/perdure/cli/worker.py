@@ -24,6 +24,7 @@ from perdure.cli.supervisor import Supervisor
 from perdure.cli.text import plain
 from perdure.engine.events import Lifecycle
 from perdure.model.errors import UsageError
+from perdure.model.shown import without_secrets
 
 log = logging.getLogger("perdure.worker")
 
@@ -146,11 +147,19 @@ def _announce(app: Perdure, tell: Callable[[Any], None] | None, *, every: bool) 
         raise UsageError(
             "this app serves no workflow; give it the modules that define some: Perdure(..., include=['orders.workflows'])"
         )
-    log.info("serving %s as process %d", app.url, os.getpid())
+    log.info("serving %s as process %d", without_secrets(app.url), os.getpid())
     log.info("workflows: %s", ", ".join(workflows))
     log.info("steps: %s", ", ".join(steps) or "none")
     if tell is not None:
-        tell({"event": "ready", "pid": os.getpid(), "store": app.url, "workflows": workflows, "steps": steps})
+        tell(
+            {
+                "event": "ready",
+                "pid": os.getpid(),
+                "store": without_secrets(app.url),
+                "workflows": workflows,
+                "steps": steps,
+            }
+        )
 
         def pass_on(event: Lifecycle) -> None:
             tell({"event": event.kind} | {k: v for k, v in msgspec.to_builtins(event).items() if k != "kind"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import reprlib
 
 _REPR = reprlib.Repr()
@@ -14,6 +15,12 @@ def shown(value: object) -> str:
         return _REPR.repr(value)
     except Exception:  # an integer of thousands of digits, or a `__repr__` that fails
         return f"<{type(value).__name__}>"
+
+
+def without_secrets(url: str) -> str:
+    """A URL for logs and messages: passwords in it, or in a URL inside its query, are left out."""
+    text = re.sub(r"(://[^:/?#@]*):[^@/?#]*@", r"\1:***@", url)
+    return re.sub(r"((?:listen|password)=)[^&]*", r"\1***", text)
 
 
 def told(error: BaseException) -> str:

@@ -106,6 +106,7 @@ class Connections:
         self._room = asyncio.Semaphore(most)
         self._chance = random.Random()
         self._closed = False
+        self._ending: set[asyncio.Task[None]] = set()
 
     async def call(self, work: Callable[[asyncpg.Connection[Any]], Awaitable[T]], *, again: bool = False) -> T:
         """What `work` returns; it may be begun anew. With `again` also where the connection was lost on the way.
@@ -144,9 +145,9 @@ class Connections:
             try:
                 result = await work(connection)
             except BaseException:
-                connection.terminate()
+                self._give_back(connection, clean=False)
                 raise
-            self._free.append(connection)
+            self._give_back(connection)
             return result
 
     async def _once(self, work: Callable[[asyncpg.Connection[Any]], Awaitable[T]]) -> T:
@@ -161,16 +162,19 @@ class Connections:
                     result = await work(connection)
             except BaseException as error:
                 # Not only what was lost: after a cancel nobody knows what the server is still at.
-                if isinstance(error, Exception) and fault_of(error) is not Fault.LOST and not self._closed:
-                    self._free.append(connection)
-                else:
-                    connection.terminate()
+                self._give_back(connection, clean=isinstance(error, Exception) and fault_of(error) is not Fault.LOST)
                 raise
-            if self._closed:
-                connection.terminate()
-            else:
-                self._free.append(connection)
+            self._give_back(connection)
             return result
+
+    def _give_back(self, connection: asyncpg.Connection[Any], *, clean: bool = True) -> None:
+        if clean and not self._closed and not connection.is_closed():
+            self._free.append(connection)
+            return
+        # The driver may still be asking the server to give up what was cancelled: that is waited for, by nobody here.
+        ending = asyncio.get_running_loop().create_task(let_go(connection))
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
 
     async def _take(self) -> asyncpg.Connection[Any]:
         while self._free:
@@ -185,11 +189,15 @@ class Connections:
         """What is at work is cut off. Idempotent."""
         self._closed = True
         free, self._free = self._free, []
-        for connection in free:
-            try:
-                await connection.close(timeout=1)
-            except (Exception, asyncio.CancelledError):
-                connection.terminate()
+        await asyncio.gather(*map(let_go, free), *self._ending, return_exceptions=True)
+
+
+async def let_go(connection: asyncpg.Connection[Any]) -> None:
+    """Close a connection, whatever state it is in; not longer than a second or two."""
+    try:
+        await connection.close(timeout=1)
+    except (Exception, asyncio.CancelledError):
+        connection.terminate()
 
 
 async def connect(

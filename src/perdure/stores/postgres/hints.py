@@ -18,7 +18,7 @@ from typing import Any, Final
 import asyncpg
 
 from perdure.model.errors import StoreError
-from perdure.stores.postgres.connections import connect
+from perdure.stores.postgres.connections import connect, let_go
 from perdure.stores.postgres.place import Place
 
 log = logging.getLogger("perdure.store")
@@ -47,6 +47,9 @@ class Hints:
         self._teller = Teller(place, self._channel, self._me)
         self._task: asyncio.Task[None] | None = None
         self._echoed = asyncio.Event()
+        #: Set by whatever ends the pause between two pings: the connection was closed, or listening is to stop.
+        self._wake = asyncio.Event()
+        self._stopping = False
         #: Set while the listening connection is up: for whoever waits for it.
         self.listening = asyncio.Event()
 
@@ -70,10 +73,10 @@ class Hints:
     async def stop(self) -> None:
         """Nobody is told any more. Idempotent."""
         self._listeners.clear()
+        self._stopping = True
+        self._wake.set()
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await _end(task)
         await self._teller.stop()
 
     # ------------------------------------------------------------ listening
@@ -81,7 +84,7 @@ class Hints:
     async def _listen(self) -> None:
         back_off = _FIRST_BACK_OFF
         lost = False
-        while True:
+        while not self._stopping:
             try:
                 connection = await connect(self._place, command_timeout=self._echo, dsn=self._place.listen)
                 try:
@@ -93,41 +96,42 @@ class Hints:
                     await say(connection, self._channel, "hello", self._me)
                     self._pass_on()  # What was told while nobody listened.
                     await self._ping_on(connection)
+                    await say(connection, self._channel, "bye", self._me)
                 finally:
                     self.listening.clear()
-                    await _let_go(connection, self._channel, self._me)
+                    await let_go(connection)
             except _FAULTS as error:
                 if not lost:
                     log.warning("perdure: hears of changes in %s by polling only, for now: %s", self._place, error)
                 lost = True
-            await asyncio.sleep(back_off)
-            back_off = min(back_off * 2, _LONGEST_BACK_OFF)
+                await self._pause(back_off)
+                back_off = min(back_off * 2, _LONGEST_BACK_OFF)
 
-    async def _ping_on(self, connection: Any) -> None:
-        """Until a ping does not come back."""
-        while True:
+    async def _ping_on(self, connection: asyncpg.Connection[Any]) -> None:
+        """Until it is stopped. Raises `TimeoutError` if a ping does not come back, `OSError` if the connection is closed."""
+        connection.add_termination_listener(self._closed)
+        while not self._stopping:
             self._echoed.clear()
             await say(connection, self._channel, "ping", self._me)
             async with asyncio.timeout(self._echo):
                 await self._echoed.wait()
             self._teller.forget_silent(3 * (self._ping + self._echo))
-            closed = asyncio.get_running_loop().create_future()
-
-            def on_closed(_: Any, closed: asyncio.Future[None] = closed) -> None:
-                if not closed.done():
-                    closed.set_result(None)
-
-            connection.add_termination_listener(on_closed)
-            try:
-                if connection.is_closed():
-                    raise ConnectionResetError("the connection was closed")
-                async with asyncio.timeout(self._ping):
-                    await closed
+            await self._pause(self._ping)
+            if connection.is_closed():
                 raise ConnectionResetError("the connection was closed")
-            except TimeoutError:
-                pass
-            finally:
-                connection.remove_termination_listener(on_closed)
+
+    def _closed(self, connection: object) -> None:
+        self._wake.set()
+
+    async def _pause(self, seconds: float) -> None:
+        """Not longer than until something happens."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+        if not self._stopping:
+            self._wake.clear()
 
     def _heard(self, connection: Any, pid: int, channel: str, payload: object) -> None:
         what, _, who = str(payload).partition(" ")
@@ -154,16 +158,17 @@ class Teller:
         #: Who else listens, and when they were last heard of.
         self._others: dict[str, float] = {}
         self._news = asyncio.Event()
+        self._stopping = False
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._tell())
 
     async def stop(self) -> None:
+        self._stopping = True
+        self._news.set()
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await _end(task)
 
     def changed(self) -> None:
         """There is something to tell, if there is somebody to tell it to."""
@@ -190,6 +195,8 @@ class Teller:
         try:
             while True:
                 await self._news.wait()
+                if self._stopping:
+                    return
                 self._news.clear()
                 try:
                     if connection is None or connection.is_closed():
@@ -201,7 +208,7 @@ class Teller:
                 await asyncio.sleep(_PAUSE)
         finally:
             if connection is not None:
-                connection.terminate()
+                await let_go(connection)
 
 
 async def say(connection: asyncpg.Connection[Any], channel: str, what: str, who: str) -> None:
@@ -209,13 +216,10 @@ async def say(connection: asyncpg.Connection[Any], channel: str, what: str, who:
     await connection.execute("SELECT pg_notify($1, $2)", channel, f"{what} {who}")
 
 
-async def _let_go(connection: Any, channel: str, me: str) -> None:
-    try:
-        if not connection.is_closed():
-            async with asyncio.timeout(1):
-                await say(connection, channel, "bye", me)
-                await connection.close()
-    except Exception:
-        pass
-    finally:
-        connection.terminate()
+async def _end(task: asyncio.Task[None] | None) -> None:
+    """Give a task that was told to stop a moment: what it is at on its connection should not be cut off."""
+    if task is None:
+        return
+    await asyncio.wait([task], timeout=1)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from msgspec import Struct
 
 from perdure.model.errors import UsageError
-from perdure.model.shown import shown
+from perdure.model.shown import shown, without_secrets
 
 #: Bytes of an identifier in PostgreSQL.
 _LONGEST_NAME: Final = 63
@@ -56,7 +56,7 @@ def place_of(url: str) -> Place:
         _ = parts.port
         given = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
     except ValueError as error:
-        raise UsageError(f"the store URL {_without_password(url)} cannot be read: {error}") from None
+        raise UsageError(f"the store URL {without_secrets(url)} cannot be read: {error}") from None
     unknown = given.keys() - {*_OPTIONS, *_DRIVERS}
     if unknown:
         raise UsageError(
@@ -80,7 +80,3 @@ def _truth(name: str, text: str) -> bool:
     if text.lower() not in ("true", "false", "1", "0"):
         raise UsageError(f"{name} must be true or false, not {shown(text)}")
     return text.lower() in ("true", "1")
-
-
-def _without_password(url: str) -> str:
-    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)
