@@ -8,7 +8,6 @@ import secrets
 import socket
 import time  # noqa: TID251  (a monotonic clock for the watchdog; all other time is the store's)
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, cast, overload
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -95,6 +94,7 @@ class Perdure:
 
     async def _open(self) -> Self:
         self.registry.load()
+        self._news = False  # the engine begins with all that was registered until here
         store = self._given_store or open_store(self.url, self._clock)
         await store.open()
         ambient.enter(self)
@@ -123,9 +123,7 @@ class Perdure:
         self._engine = engine
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         if self._engine is not None and door.inherited(self._engine):
             return  # nothing of it is ours
         engine = self.engine
