@@ -8,7 +8,6 @@ import secrets
 import socket
 import time  # noqa: TID251  (a monotonic clock for the watchdog; all other time is the store's)
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, cast, overload
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -95,6 +94,7 @@ class Perdure:
 
     async def _open(self) -> Self:
         self.registry.load()
+        self._news = False  # the engine begins with all that was registered until here
         store = self._given_store or open_store(self.url, self._clock)
         await store.open()
         ambient.enter(self)
@@ -123,9 +123,7 @@ class Perdure:
         self._engine = engine
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         if self._engine is not None and door.inherited(self._engine):
             return  # nothing of it is ours
         engine = self.engine
@@ -369,9 +367,10 @@ def parse_url(url: str) -> tuple[str, str, dict[str, str]]:
     path = unquote(parts.path[1:])
     if parts.scheme == "sqlite" and path and path.isprintable() and not (parts.netloc or parts.fragment):
         return "sqlite", path, options
+    given = shown(without_secrets(url) if isinstance(url, str) else url)
     raise UsageError(
-        f"{shown(without_secrets(url) if isinstance(url, str) else url)} is no store URL; write sqlite:///orders.db (a path below "
-        "this folder), sqlite:////var/lib/orders.db (an absolute one), postgresql://user@host/database or memory://"
+        f"{given} is no store URL; write sqlite:///orders.db (a path below this folder), sqlite:////var/lib/orders.db (an "
+        "absolute one), postgresql://user@host/database or memory://"
     )
 
 

@@ -116,7 +116,8 @@ async def test_f16_nor_one_while_a_look_is_under_way(world: World) -> None:
 
 
 async def test_f11_who_waits_for_a_run_that_is_deleted_is_told_also_if_its_id_is_used_again(world: World) -> None:
-    async with world.app(waits) as app, world.client(waits, poll=1) as client:
+    gate = world.gate()
+    async with world.app(waits) as app, world.client(waits, store=gate, poll=1) as client:
         for again in (False, True):
             await app.start(waits, id="r")
             await app.settle()
@@ -124,7 +125,7 @@ async def test_f11_who_waits_for_a_run_that_is_deleted_is_told_also_if_its_id_is
                 asyncio.create_task(client.get_run("r").result()),
                 asyncio.create_task(client.get_run("r").result()),
             ]
-            await calm()
+            await calm(gate)  # both have seen it
             await app.get_run("r").delete()
             if again:
                 await app.start(waits, id="r")
