@@ -142,7 +142,7 @@ def test_the_picture_and_the_table_are_made_of_the_report(tmp_path: Path) -> Non
     assert text.startswith(f"before\n\n{chart.BEGIN}\n\n| | Perdure on PostgreSQL |")
     assert text.endswith(f"{chart.END}\n\nafter\n")
     assert "| steps in a row | 4,000 /s | 2 /s | 4,000 /s | 2 /s |" in text
-    assert "on here. how postgres is set; how dbos_postgres is set. how sqlite" in text
+    assert "on here. busy. how postgres is set; how dbos_postgres is set. how sqlite" in text
     assert "old" not in text
     for store in ("postgres", "sqlite"):
         picture = ET.parse(tmp_path / "peers" / f"{store}.svg").getroot()
