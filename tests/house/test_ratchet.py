@@ -37,7 +37,9 @@ ROW = "a frozen row of the store"
 
 LONG_MODULES: dict[str, Allowed] = {}
 LONG_FUNCTIONS: dict[str, Allowed] = {}
-WIDE_CLASSES: dict[str, Allowed] = {}
+WIDE_CLASSES: dict[str, Allowed] = {
+    "perdure.stores.sqlite.store.SqliteStore": Allowed(21, "the verbs of the port, none optional, and two for its keepers"),
+}
 FULL_CLASSES: dict[str, Allowed] = {
     "perdure.core.operation.Operation": Allowed(16, "what was issued, what resolves it, what its attempts came to"),
     "perdure.engine.engine.Engine": Allowed(11, "one field a part, started and stopped in one place"),
