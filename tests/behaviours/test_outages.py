@@ -270,10 +270,10 @@ async def test_f23_a_store_that_hangs_is_given_up_and_its_late_answer_does_no_ha
 
 
 async def test_f23_so_is_a_read(world: World) -> None:
-    app, gate = await prepared(world, patience=0.01)
+    app, gate = await prepared(world, patience=0.5)
     async with app:
         gate.stop("before", "get")
-        with pytest.raises(StoreUnavailable, match=r"reading run 'parked' was given up after 0\.01 s.*does not answer"):
+        with pytest.raises(StoreUnavailable, match=r"reading run 'parked' was given up after 0\.5 s.*does not answer"):
             await app.get_run("parked").status()
         assert await app.get_run("parked").status() is Status.SUSPENDED
 
