@@ -73,11 +73,12 @@ async def test_two_thousand_waiters_are_one_look_a_poll_and_only_who_is_concerne
 
 
 async def test_many_who_wait_for_one_run_are_all_told(world: World) -> None:
-    async with world.app(waits) as app, world.client(waits, poll=1) as client:
+    gate = world.gate()
+    async with world.app(waits) as app, world.client(waits, store=gate, poll=1) as client:
         await app.start(waits, id="r")
         await app.settle()
         tasks = [asyncio.create_task(client.get_run("r", waits).result()) for _ in range(300)]
-        await calm()
+        await calm(gate)
         await app.get_run("r").signal("go", 1)
         await app.settle()
         assert await world.pass_time(asyncio.gather(*tasks)) == [1] * 300
@@ -136,15 +137,16 @@ async def test_f11_who_waits_for_a_run_that_is_deleted_is_told_also_if_its_id_is
 
 
 async def test_a_chain_that_continues_as_new_is_followed_to_its_end(world: World) -> None:
-    async with world.app(counts) as app, world.client(counts, poll=1) as client:
+    gate = world.gate()
+    async with world.app(counts) as app, world.client(counts, store=gate, poll=1) as client:
         await app.start(counts, 3, id="r")
         await app.settle()
         task = asyncio.create_task(client.get_run("r").result())
-        await calm()
+        await calm(gate)
         for _ in range(4):
             await app.get_run("r").signal("go")
             await app.settle()
-            await calm()
+            await calm(gate)
         assert await world.pass_time(task) == 0
 
 
@@ -163,11 +165,12 @@ async def test_a_failed_run_that_is_revived_is_waited_for_anew(world: World) -> 
         await ctx.wait_for_signal("go")
         return await fails_once()
 
-    async with world.app(retried) as app, world.client(retried, poll=1) as client:
+    gate = world.gate()
+    async with world.app(retried) as app, world.client(retried, store=gate, poll=1) as client:
         await app.start(retried, id="r")
         await app.settle()
         task = asyncio.create_task(client.get_run("r").result())
-        await calm()
+        await calm(gate)
         await app.get_run("r").signal("go")
         with pytest.raises(RunFailed, match="the first time"):
             await world.pass_time(task)
@@ -186,12 +189,13 @@ async def test_a_blocked_run_is_said_once_and_waited_for(world: World, caplog: p
         await ctx.side_effect(lambda: 1)
         return await ctx.wait_for_signal("go", type=int)
 
+    gate = world.gate()
     async with world.app(old) as app:
         await app.start(old, id="r")
         await app.settle()
-    async with world.client(poll=1) as client:
+    async with world.client(store=gate, poll=1) as client:
         task = asyncio.create_task(client.get_run("r").result())
-        await calm()
+        await calm(gate)
         with caplog.at_level(logging.WARNING, "perdure.engine"):
             async with world.app(new) as app:
                 await app.get_run("r").signal("go", 2)
@@ -199,7 +203,7 @@ async def test_a_blocked_run_is_said_once_and_waited_for(world: World, caplog: p
                 assert await client.get_run("r").status() is Status.BLOCKED
                 for _ in range(3):
                     world.clock.advance(1)
-                    await calm()
+                    await calm(gate)
         assert not task.done()
         async with world.app(old) as app:
             assert await world.pass_time(task) == 1
@@ -208,18 +212,19 @@ async def test_a_blocked_run_is_said_once_and_waited_for(world: World, caplog: p
 
 
 async def test_f41_a_cancel_elsewhere_and_giving_up_here(world: World) -> None:
-    async with world.app(waits) as app, world.client(waits, poll=1) as client:
+    gate = world.gate()
+    async with world.app(waits) as app, world.client(waits, store=gate, poll=1) as client:
         await app.start(waits, id="r")
         await app.settle()
         run = client.get_run("r")
         tasks = [asyncio.create_task(run.result()) for _ in range(3)]
         settled = [asyncio.create_task(run.wait())]
-        await calm()
+        await calm(gate)
         assert await world.pass_time(settled[0]) is Status.SUSPENDED
         tasks[0].cancel()
         with pytest.raises(TimeoutError):
             await run.result(timeout=0)
-        await calm()
+        await calm(gate)
         assert await run.status() is Status.SUSPENDED
         await app.get_run("r").cancel("enough")
         for task in tasks[1:]:
@@ -229,10 +234,11 @@ async def test_f41_a_cancel_elsewhere_and_giving_up_here(world: World) -> None:
 
 
 async def test_wait_hears_when_a_run_comes_to_rest_elsewhere(world: World) -> None:
-    async with world.client(waits, poll=1) as client:
+    gate = world.gate()
+    async with world.client(waits, store=gate, poll=1) as client:
         run = await client.start(waits, id="r")
         task = asyncio.create_task(run.wait())
-        await calm()
+        await calm(gate)
         assert not task.done()
         async with world.app(waits) as app:
             await app.settle()
