@@ -15,6 +15,7 @@ import pytest
 
 from tests.house import page, source
 from tests.house.page import Block, PageError
+from tests.servers import postgres
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -27,9 +28,9 @@ LIMIT = 90.0
 COMPLAINTS = ("Exception ignored", "was never awaited", "Task was destroyed", "never retrieved")
 
 
-def run(path: Path, folder: Path) -> tuple[int, str, str]:
+def run(path: Path, folder: Path, **variables: str) -> tuple[int, str, str]:
     """Run a page in `folder`, with warnings as errors; (exit status, standard output, standard error)."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", **variables}
     command = [sys.executable, "-W", "error", "-m", "tests.house.page", str(path)]
     # A group of its own, so that what the page started ends with it.
     process = subprocess.Popen(
@@ -51,10 +52,15 @@ def run(path: Path, folder: Path) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_page_runs_as_written(path: Path, tmp_path: Path) -> None:
-    blocks = page.parse(path.read_text(encoding="utf-8"), str(path))
+def test_page_runs_as_written(path: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    text = path.read_text(encoding="utf-8")
+    variables: dict[str, str] = {}
+    if "DATABASE_URL" in text:
+        server, *_ = postgres.servers()
+        variables["DATABASE_URL"] = request.getfixturevalue("schema_on")(server).store
+    blocks = page.parse(text, str(path))
     if any(block.works for block in blocks):
-        status, out, err = run(path, tmp_path)
+        status, out, err = run(path, tmp_path, **variables)
         assert status == 0, f"{out}\n{err}"
         assert [line for line in err.splitlines() if any(words in line for words in COMPLAINTS)] == []
 
