@@ -24,11 +24,14 @@ from perdure.model.run import RunKey
 from perdure.stores.postgres.connections import Connections, Fault, fault_of
 from perdure.stores.postgres.encoding import Touched, Unfit, encoded
 from perdure.stores.postgres.place import Place
-from perdure.stores.postgres.plain import PARAMETERS, Columns, plain_key
+from perdure.stores.postgres.plain import Columns, placeholders, plain_key
 from perdure.stores.postgres.rows import Row, to_message, to_run
 
 #: Bytes of one call's JSON, beyond which a batch is cut; PostgreSQL takes 256 MB.
 _LARGEST: Final = 32 * 1024 * 1024
+
+#: The parameters of `write_1`.
+_PARAMETERS: Final = ", ".join(f"${number}" for number in range(1, 12))
 
 #: So many plain writes in a row, between others, go the short way.
 _WORTH_IT: Final = 8
@@ -42,8 +45,8 @@ class Batches:
 
     def __init__(self, place: Place, connections: Connections) -> None:
         self._fetch = connections.fetch
-        self._write = f"SELECT * FROM {place.quoted}.write_1({_placeholders(11)})"
-        self._plain = f"SELECT * FROM {place.quoted}.plain_1({_placeholders(PARAMETERS)})"
+        self._write = f"SELECT * FROM {place.quoted}.write_1({_PARAMETERS})"
+        self._plain = f"SELECT * FROM {place.quoted}.plain_1({placeholders()})"
 
     async def write(self, batch: Sequence[Write], at: int | None) -> list[Answer]:
         answers: list[Answer] = []
@@ -99,10 +102,6 @@ class Batches:
             touched.add(write)
         text = (b"[" + b",".join(text for _, text, _ in items) + b"]").decode()
         return _answers(await self._fetch(self._write, at, text, *touched.parameters()))
-
-
-def _placeholders(count: int) -> str:
-    return ", ".join(f"${number}" for number in range(1, count + 1))
 
 
 def _stretches(batch: Sequence[Write]) -> Sequence[tuple[bool, Sequence[Write]]]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+import msgspec
+
 from perdure.model.attributes import searchable
 from perdure.model.commit import Create, TurnCommit, Write
 from perdure.model.history import Entry, Event, Op
@@ -22,9 +24,27 @@ _FIRST_TERMINAL: Final = STATUS_CODES[Status.COMPLETED]
 _EVENTS: Final = {event: int(event) for event in Event}
 _OPS: Final[dict[Op | None, str | None]] = {op: str(op.value) for op in Op} | {None: None}
 
-#: How many columns there are of turns, consumed messages, new runs, tags, attributes and history.
-_TURNS, _CONSUMED, _NEWS, _TAGS, _FACETS, _HISTORY = 15, 2, 28, 2, 3, 10
-PARAMETERS: Final = 2 + _TURNS + _CONSUMED + _NEWS + _TAGS + _FACETS + _HISTORY
+# The types of the columns, in the order of the rows made below and of the parameters of `plain_1`.
+_TYPES: Final = {"i": "integer", "l": "bigint", "s": "smallint", "b": "boolean", "t": "text", "y": "bytea"}
+_TURNS: Final = "iltllislblblyyt"
+_CONSUMED: Final = "il"
+_NEWS: Final = "itttyltlyttlltllllstillblyyt"
+_TAGS: Final = "it"
+_FACETS: Final = "itt"
+_HISTORY: Final = "iislttylll"
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def placeholders() -> str:
+    """The parameters of `plain_1`.
+
+    An array that is not of bytes goes as the text that PostgreSQL writes arrays as: asyncpg looks at each element of a list
+    several times, which took most of a batch.
+    """
+    kinds = _TURNS + _CONSUMED + _NEWS + _TAGS + _FACETS + _HISTORY
+    casts = ("" if kind == "y" else f"::text::{_TYPES[kind]}[]" for kind in kinds)
+    return "$1, $2, " + ", ".join(f"${number}{cast}" for number, cast in enumerate(casts, start=3))
 
 
 def plain_key(write: Write) -> int | str | None:
@@ -70,7 +90,7 @@ def _is_plain_create(create: Create) -> bool:
 
 
 class Columns:
-    """The columns of a batch of plain writes. The order of all is that of the parameters of `plain_1`."""
+    """The columns of a batch of plain writes. Raises `UnicodeError` and the like for what cannot be stored."""
 
     def __init__(self, writes: Sequence[Write]) -> None:
         self._size = len(writes)
@@ -125,8 +145,31 @@ class Columns:
         ]
 
 
-def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> Sequence[Sequence[Any]]:
-    return list(zip(*rows, strict=True)) if rows else ((),) * width
+def _columns(rows: Sequence[tuple[Any, ...]], types: str) -> list[Any]:
+    if not rows:
+        return [() if kind == "y" else "{}" for kind in types]
+    return [
+        _array(column) if kind != "y" else column if column.count(None) < len(column) else ()
+        for kind, column in zip(types, zip(*rows, strict=True), strict=True)
+    ]
+
+
+def _array(column: tuple[Any, ...]) -> str:
+    """As PostgreSQL writes an array. That is JSON with other brackets, as long as nothing is escaped.
+
+    One of nothing but NULL is empty: `unnest` fills it up.
+    """
+    if column.count(None) == len(column):
+        return "{}"
+    text = _encode(column)
+    if b"\\" not in text:
+        return f"{{{text[1:-1].decode()}}}"
+    return f"{{{','.join('NULL' if each is None else _quoted(each) for each in column)}}}"
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def _turn_row(place: int, turn: TurnCommit) -> tuple[Any, ...]:
