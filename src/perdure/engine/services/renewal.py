@@ -99,9 +99,10 @@ class Renewal:
         await self._rounds.made_up_to(self._rounds.wanted)
 
     def _want(self, *, beat: bool = False) -> int:
-        number = self._rounds.want()
         if beat:
-            self._membership.ask(number)
+            # Before the thread can see the new number: else it could answer that without a beat.
+            self._membership.ask(self._rounds.wanted + 1)
+        number = self._rounds.want()
         self._wake.set()
         return number
 
