@@ -1,4 +1,4 @@
-"""Where a worker of the crash test is, for whoever kills it, in a slot of a map that both share; and what it tells of itself."""
+"""Where a worker of the crash test is, told in a map that its killer shares; and what becomes of its lost runs and answers."""
 
 from __future__ import annotations
 
