@@ -16,7 +16,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint types unit caches others test demo bench bench-peers clean
+.PHONY: help setup lint types unit caches others test demo soak bench bench-peers clean
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' Makefile | column -t -s @ 2>/dev/null || grep '##' Makefile
@@ -86,6 +86,9 @@ test: lint types unit caches others ## Everything
 
 demo: setup ## Index the standard library, kill the worker part way, finish all the same
 	$(BIN)/perdure demo
+
+soak: setup ## The crash test on PostgreSQL with 20,000 runs: workers killed and paused, connections and the server cut off
+	$(BIN)/python -m tests.crash.soak $(ARGS)
 
 bench: setup ## Measure, print, and write build/bench.json
 	$(BIN)/python -m benchmarks

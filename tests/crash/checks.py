@@ -2,32 +2,52 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from contextlib import closing
-from pathlib import Path
+from typing import Any
 
 from perdure import Perdure, Status
+from perdure.authoring.workflow import WorkflowDefinition
 from perdure.model.history import Entry, Event, Op
-from perdure.model.run import TERMINAL, Run
+from perdure.model.run import TERMINAL, NewRun, Run
+from perdure.model.steps import State, fold
+from perdure.testing import Recording, replay
+from tests.crash import load
+from tests.crash.report import Report
+from tests.crash.sites import Site
 from tests.crash.workers import Line
 
 _RESULTS = (Event.RESOLVED, Event.FAILED)
 
+#: Runs whose histories are read at once.
+_PAGE = 500
 
-async def everything(app: Perdure, path: Path, lines: Sequence[Line]) -> list[str]:
-    """All problems that the store and the log show, after every run has ended."""
-    problems = [f"the audit found: {each.run.id} {each.what}" for each in await app.engine.store.audit(heal=False)]
-    runs = await app.runs(limit=1_000_000)
-    histories = await app.engine.store.history([run.incarnation for run in runs])
-    for run in runs:
-        problems += _of_run(run, histories[run.incarnation])
-    steps = {(run.id, seq): entries for run in runs for seq, entries in _by_step(histories[run.incarnation])}
-    problems += _of_attempts(lines)
+WORKFLOWS: dict[str, WorkflowDefinition[..., Any]] = {
+    each.name: each for each in vars(load).values() if isinstance(each, WorkflowDefinition)
+}
+
+
+async def everything(app: Perdure, site: Site, lines: Sequence[Line], slept: set[int], report: Report) -> None:
+    """Note all problems that the store and the log show, after every run has ended. `slept`: who was ever paused."""
+    problems = report.problems
+    problems += [f"the audit found: {each.run.id} {each.what}" for each in await app.engine.store.audit(heal=False)]
+    #: By run and position of each step: whether it has a result.
+    steps: dict[tuple[str, int], bool] = {}
+    before: int | None = None
+    while runs := await app.runs(limit=_PAGE, before=before):
+        before = runs[-1].incarnation
+        histories = await app.engine.store.history([run.incarnation for run in runs])
+        for run in runs:
+            history = histories[run.incarnation]
+            problems += _of_run(run, history)
+            problems += _of_replay(run, history)
+            for seq, entries in _by_step(history):
+                steps[run.id, seq] = any(entry.event in _RESULTS for entry in entries)
+            report.entries += len(history)
+        report.runs += len(runs)
+    problems += _of_attempts(lines, slept, report)
     problems += _of_effects(lines, steps)
-    problems += _of_file(path)
-    return problems
+    problems += await site.left_over()
 
 
 def _of_run(run: Run, history: Sequence[Entry]) -> Iterable[str]:
@@ -46,6 +66,27 @@ def _of_run(run: Run, history: Sequence[Entry]) -> Iterable[str]:
     results = [entry.seq for entry in history if entry.event is Event.RESOLVED]
     if len(results) != len(set(results)):
         yield f"{run.id} has two results of one operation"
+    states = {step.state for step in fold(history)}
+    if run.status is Status.COMPLETED and states & {State.PENDING, State.RETRYING}:
+        yield f"{run.id} is completed, but its history folds to {states}"
+
+
+def _of_replay(run: Run, history: Sequence[Entry]) -> Iterable[str]:
+    """The body makes of its history what it made of it the first time."""
+    if run.started_at is None:
+        return
+    new = NewRun(
+        id=run.id,
+        workflow=run.workflow,
+        version=run.version,
+        input=run.input,
+        seed=run.seed,
+        namespace=run.namespace,
+    )
+    try:
+        replay(WORKFLOWS[run.workflow], Recording(new, run.started_at, tuple(history)), *load.EVERYTHING)
+    except Exception as error:
+        yield f"{run.id} does not replay: {type(error).__name__}: {error}"
 
 
 def _by_step(history: Sequence[Entry]) -> Iterable[tuple[int, list[Entry]]]:
@@ -56,10 +97,11 @@ def _by_step(history: Sequence[Entry]) -> Iterable[tuple[int, list[Entry]]]:
     return steps.items()
 
 
-def _of_attempts(lines: Sequence[Line]) -> Iterable[str]:
+def _of_attempts(lines: Sequence[Line], slept: set[int], report: Report) -> Iterable[str]:
     """In a sequence, a later step begins only after an earlier one's result is durable: so that one must never run again.
 
-    And the number of an attempt must never be used twice.
+    Except where a process slept between the answer that let it begin and the begin. And the number of an attempt must never be
+    used twice.
     """
     furthest: dict[str, int] = {}
     seen: set[tuple[str, int, int]] = set()
@@ -71,30 +113,22 @@ def _of_attempts(lines: Sequence[Line]) -> Iterable[str]:
             yield f"attempt {line.attempt} of {line.run}#{line.seq} began twice"
         seen.add(attempt)
         if line.run.startswith("sequence") and line.seq < furthest.get(line.run, 0):
-            yield f"{line.run}#{line.seq} ran again after #{furthest[line.run]} had begun"
+            if line.pid in slept:
+                report.stale += 1
+            else:
+                yield f"{line.run}#{line.seq} ran again after #{furthest[line.run]} had begun"
         furthest[line.run] = max(line.seq, furthest.get(line.run, 0))
 
 
-def _of_effects(lines: Sequence[Line], steps: dict[tuple[str, int], list[Entry]]) -> Iterable[str]:
+def _of_effects(lines: Sequence[Line], steps: dict[tuple[str, int], bool]) -> Iterable[str]:
     """What was done was asked for, and what is recorded as done was done."""
     done = {(line.run, line.seq) for line in lines if line.what != "begin"}
     for line in lines:
         if (line.run, line.seq) not in steps:
             yield f"step {line.name} of {line.run}#{line.seq} ran, but no history asked for it"
-    for key, entries in steps.items():
-        if any(entry.event in _RESULTS for entry in entries) and key not in done:
+    for key, has_result in steps.items():
+        if has_result and key not in done:
             yield f"{key[0]}#{key[1]} has a result, but never ran to its end"
-
-
-def _of_file(path: Path) -> Iterable[str]:
-    with closing(sqlite3.connect(path)) as connection:
-        for (verdict,) in connection.execute("PRAGMA integrity_check"):
-            if verdict != "ok":
-                yield f"the file is damaged: {verdict}"
-        live = "SELECT incarnation FROM runs WHERE status < 4"
-        [left] = connection.execute(f"SELECT count(*) FROM waits WHERE incarnation NOT IN ({live})").fetchone()
-        if left:
-            yield f"{left} waits of ended runs are left"
 
 
 async def how_it_stands(app: Perdure, run_id: str) -> list[str]:
@@ -102,22 +136,7 @@ async def how_it_stands(app: Perdure, run_id: str) -> list[str]:
     now = app.engine.store.now()
     return [
         f"  {run.id} {run.status} n={run.n} inbox={run.inbox} seen={run.seen} listening={run.listening} epoch={run.epoch} "
-        f"recoveries={run.recoveries} wakes in {None if run.wake_at is None else (run.wake_at - now) / 1e6} s"
+        f"owner={run.owner} recoveries={run.recoveries} wakes in {None if run.wake_at is None else (run.wake_at - now) / 1e6} s"
         for run in await app.runs(limit=1_000_000)
         if run.id.split(".")[0].split("~")[0] == run_id
-    ]
-
-
-def who_holds(path: Path) -> list[str]:
-    """Who has which lock on the store's files, where the system tells."""
-    table = Path("/proc/locks")
-    if not table.exists():
-        return []
-    files = {f"{path}{suffix}" for suffix in ("", "-wal", "-shm")}
-    inodes = {str(Path(file).stat().st_ino): file for file in files if Path(file).exists()}
-    return [
-        f"{inodes[inode]}: {line}"
-        for line in table.read_text().splitlines()
-        for inode in inodes
-        if f":{inode} " in line
     ]

@@ -1,6 +1,7 @@
-"""The crash test: workers are killed and stopped at random while a mixed load runs, until it is through; then all is checked.
+"""The crash test: workers are killed and paused at random, and the store is harmed where it can be, while a mixed load runs,
+until it is through; then all is checked.
 
-`python -m tests.crash.crash KILLS SEED [WORKERS]` runs a long one by hand.
+`python -m tests.crash.crash sqlite KILLS [SEED] [WORKERS]` runs a long one by hand; `tests.crash.soak` the one on PostgreSQL.
 """
 
 from __future__ import annotations
@@ -10,146 +11,151 @@ import os
 import random
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from perdure import Perdure
 from tests.crash import checks, load
 from tests.crash.clients import CLIENTS, End, end_of, expected
-from tests.crash.nursery import IN_COMMIT, OPENING
+from tests.crash.report import Plan, Report
+from tests.crash.sites import Site, SqliteSite
 from tests.crash.workers import Log, Workers
 
-#: So many runs are unfinished at a time.
-_OPEN = 12
+#: Seconds without the end of any step that are a problem. A server takes a few to come back.
+_STANDSTILL = 20
 
-#: Seconds. Some times the lease.
-_STANDSTILL = 2
+#: A pause, in leases.
+_PAUSE = (1.5, 3.0)
 
-#: Seconds that one run may take. They take a second or two.
-_PATIENCE = 60
-
-
-@dataclass
-class Report:
-    """What was hit, and what came of it."""
-
-    kills: int = 0
-    in_step: int = 0
-    in_commit: int = 0
-    opening: int = 0
-    stops: int = 0
-    runs: int = 0
-    attempts: int = 0
-    cut: int = 0
-    problems: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        return (
-            f"{self.kills} kills ({self.in_step} inside a step, {self.in_commit} inside a commit, {self.opening} while "
-            f"opening) and {self.stops} stops; {self.runs} runs, {self.attempts} attempts of steps, {self.cut} of them cut "
-            f"off; {len(self.problems)} problems"
-        )
+#: Runs are asked for their end again by so many at a time.
+_ASKERS = 20
 
 
 class Crash:
-    """One load under so many kills."""
+    """One load under one plan."""
 
-    def __init__(self, app: Perdure, path: Path, rng: random.Random, log: Log, workers: Workers) -> None:
+    def __init__(self, app: Perdure, site: Site, plan: Plan, rng: random.Random, log: Log, workers: Workers) -> None:
         self.report = Report()
         self._app = app
-        self._path = path
+        self._site = site
+        self._plan = plan
         self._rng = rng
         self._log = log
         self._workers = workers
         self._told: dict[str, tuple[End, End]] = {}
-        self._over = asyncio.Event()
+        #: Who was ever paused.
+        self._slept: set[int] = set()
 
-    async def run(self, kills: int, workers: int) -> None:
-        for slot in range(workers):
+    async def run(self, progress: Callable[[str], None]) -> None:
+        for slot in range(self._plan.workers):
             self._workers.spawn(slot)
-        feeding = asyncio.create_task(self._feed())
+        feeding = asyncio.create_task(self._feed(progress))
         try:
-            while self.report.kills < kills:
+            while self._share() < 1:
                 await self._harm()
-            self._workers.go_on()
-            self._over.set()
             await feeding
         finally:
             feeding.cancel()
-        self.report.runs = len(self._told)
         for run_id, (end, due) in self._told.items():
             if end != due:
                 self.report.problems.append(f"{run_id} ended with {end!r}, not {due!r}")
 
     async def check(self) -> None:
-        report, lines = self.report, self._log.lines
-        report.problems += await checks.everything(self._app, self._path, lines)
-        report.attempts = sum(line.what == "begin" for line in lines)
-        report.cut = 2 * report.attempts - len(lines)
-        for run_id, (_, due) in self._told.items():
-            if any(problem.startswith(f"{run_id}:") for problem in report.problems):
+        """After the run, while the workers still serve."""
+        report, log = self.report, self._log
+        report.problems += await self._site.leaked(len(self._workers.alive) + 1)
+        log.read()
+        await checks.everything(self._app, self._site, log.lines, self._slept, report)
+        report.attempts = sum(line.what == "begin" for line in log.lines)
+        report.cut = 2 * report.attempts - len(log.lines)
+        report.fenced = log.count("fenced", self._slept)
+        report.asked, report.adopted = log.count("asked"), log.count("adopted")
+        asked = iter(list(self._told.items()))
+        await asyncio.gather(*[self._ask_again(asked) for _ in range(_ASKERS)])
+
+    async def _ask_again(self, asked: Iterator[tuple[str, tuple[End, End]]]) -> None:
+        for run_id, (_, due) in asked:
+            if any(problem.startswith(f"{run_id}:") for problem in self.report.problems):
                 continue  # it did not end; nobody knows what it waits for
             again = await end_of(self._app.get_run(run_id))
             if again != due:
-                report.problems.append(f"{run_id} had ended with {due!r}, and then {again!r}")
+                self.report.problems.append(f"{run_id} had ended with {due!r}, and then {again!r}")
+
+    def _share(self) -> float:
+        """How much of the plan is done."""
+        kills = self.report.kills.all / self._plan.kills
+        return min(kills, self.report.started / self._plan.runs) if self._plan.runs else kills
 
     # -- harm ---------------------------------------------------------------------------------------------------------
 
     async def _harm(self) -> None:
         rng, workers = self._rng, self._workers
-        running = [slot for slot in workers.alive if slot not in workers.stopped]
-        if rng.random() < 0.1 and len(running) > 1:
-            workers.stop(rng.choice(running))
-            self.report.stops += 1
+        if await self._site.harm(rng, self._share()):
+            await self._progress(rng.randint(*self._plan.pace))
             return
-        if rng.random() < 0.15:
-            workers.go_on()
-        slots = list(workers.alive)
+        running = [slot for slot in workers.alive if slot not in workers.stopped]
+        if rng.random() < self._plan.pausing and len(running) > 1:
+            busy = [
+                slot for slot in running if self._log.in_step(workers.alive[slot]) or workers.where(slot).in_commit()
+            ]
+            self._pause(rng.choice(busy or running))
+            return
+        # Most of those that sleep shall live to see that they have lost their runs.
+        slots = running if rng.random() > 0.1 else list(workers.alive)
         if rng.random() > 0.1:  # else perhaps one that is just being born
-            await self._progress(rng.randint(1, 40))
-            slots = [slot for slot in slots if workers.where(slot) != OPENING] or slots
+            await self._progress(rng.randint(*self._plan.pace))
+            slots = [slot for slot in slots if not workers.where(slot).is_opening()] or slots
         slot = rng.choice(slots)
-        pid, where = workers.kill(slot)
-        self.report.kills += 1
-        self.report.in_commit += where == IN_COMMIT
-        self.report.opening += where == OPENING
-        self.report.in_step += self._log.in_step(pid)
+        pid, where, hits = workers.kill(slot), workers.where(slot), self.report.kills
+        hits.all += 1
+        hits.in_commit += where.in_commit()
+        hits.opening += where.is_opening()
+        hits.in_step += self._log.in_step(pid)
         workers.spawn(slot)
 
+    def _pause(self, slot: int) -> None:
+        """For longer than its leases last. (One that is paused inside a commit to a file has the file's lock all the while.)"""
+        pid, where, hits = self._workers.stop(slot), self._workers.where(slot), self.report.pauses
+        self._slept.add(pid)
+        hits.all += 1
+        hits.in_commit += where.in_commit()
+        hits.opening += where.is_opening()
+        hits.in_step += self._log.in_step(pid)
+        seconds = self._rng.uniform(*_PAUSE) * self._plan.lease
+        asyncio.get_running_loop().call_later(seconds, self._workers.go_on, slot, pid)
+
     async def _progress(self, steps: int) -> None:
-        """Wait until so many more steps were done. One that stopped inside a commit has the lock, and must go on first."""
+        """Wait until so many more steps were done."""
         try:
-            await asyncio.wait_for(self._log.grow(steps), _STANDSTILL if self._workers.stopped else 10 * _STANDSTILL)
+            await asyncio.wait_for(self._log.grow(steps), _STANDSTILL)
         except TimeoutError:
-            if not self._workers.stopped:
-                self.report.problems += ["nothing was done for a long time", *checks.who_holds(self._path)]
-                self._workers.tell_stacks()
-            self._workers.go_on()
+            self.report.problems += ["nothing was done for a long time", *self._site.who_holds()]
+            self._workers.tell_stacks()
 
     # -- load ---------------------------------------------------------------------------------------------------------
 
-    async def _feed(self) -> None:
-        """Keep the workers busy until the last kill."""
-        room = asyncio.Semaphore(_OPEN)
+    async def _feed(self, progress: Callable[[str], None]) -> None:
+        """Keep the workers busy until the plan is done."""
+        room = asyncio.Semaphore(self._plan.crowd)
         async with asyncio.TaskGroup() as group:
-            number = 0
-            while not self._over.is_set():
+            while self._share() < 1:
                 await room.acquire()
-                name = self._rng.choice(list(CLIENTS))
+                number, name = self.report.started, self._rng.choice(list(CLIENTS))
                 group.create_task(self._one(name, f"{name}:{number}", self._rng.randint(0, 100), room))
-                number += 1
+                self.report.started += 1
+                if self.report.started % 1000 == 0:
+                    progress(f"{self.report.started} runs started, {self.report.kills.all} kills")
 
     async def _one(self, name: str, run_id: str, n: int, room: asyncio.Semaphore) -> None:
         due = expected(name, n)
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(self._plan.patience):
                 end = await CLIENTS[name](self._app, run_id, n, random.Random(f"{run_id}{n}"))
         except Exception as error:
             end = f"{type(error).__name__}: {error}"
             self.report.problems += [f"{run_id}: {end}", *await checks.how_it_stands(self._app, run_id)]
-            self.report.problems += checks.who_holds(self._path)
+            self.report.problems += self._site.who_holds()
         finally:
             room.release()
         self._told[run_id] = (end, due)
@@ -165,34 +171,41 @@ def _pipe() -> Iterator[tuple[int, int]]:
         os.close(writing)
 
 
-async def crash(kills: int, seed: int, folder: Path, workers: int = 2) -> Report:
-    """Run the load under so many kills, and check what came of it."""
-    path = folder / "crash.db"
-    url = f"sqlite:///{path}"
+def _silent(line: str) -> None:
+    """Nobody wants to hear of the progress."""
+
+
+async def crash(site: Site, plan: Plan, seed: int, folder: Path, progress: Callable[[str], None] = _silent) -> Report:
+    """Carry out the plan, and check what came of it. `folder` is for files beside the store's."""
     with _pipe() as (reading, writing):
         log = Log(reading)
-        fleet = Workers(url, writing, folder)
+        fleet = Workers(site.url, writing, folder, plan.lease)
         try:
-            async with Perdure(url, include=[load], consume=False, poll=0.2) as app:
-                test = Crash(app, path, random.Random(seed), log, fleet)
-                await test.run(kills, workers)
+            async with Perdure(site.url, include=[load], consume=False, poll=0.2) as app:
+                test = Crash(app, site, plan, random.Random(seed), log, fleet)
+                await test.run(progress)
+                progress("all have ended; checking")
                 await test.check()
         finally:
             fleet.close()
             log.close()
-    test.report.problems += [line for line in fleet.errors() if "fault in Perdure" in line or "Traceback" in line]
-    return test.report
+    report = test.report
+    report.problems += await site.leaked(0)
+    report.problems += [line for line in fleet.errors() if "fault in Perdure" in line or "Traceback" in line]
+    site.tell(report)
+    report.judge()
+    return report
 
 
 async def main() -> None:
-    kills, seed = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else random.randrange(10**9)
-    workers = int(sys.argv[3]) if len(sys.argv) > 3 else 2
+    kills, seed = int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else random.randrange(10**9)
+    plan = Plan(kills=kills, workers=int(sys.argv[4]) if len(sys.argv) > 4 else 2)
     with tempfile.TemporaryDirectory() as folder:
-        report = await crash(kills, seed, Path(folder), workers)
-        lines = [f"seed {seed}, {workers} workers: {report}", *report.problems[:20]]
+        report = await crash(SqliteSite(Path(folder) / "crash.db"), plan, seed, Path(folder))
+        lines = [f"seed {seed}: {plan}", str(report), *report.missed]
         if report.problems:
             lines.append((Path(folder) / "errors").read_text(errors="replace")[-5000:])
-    sys.stdout.write("\n  ".join(lines) + "\n")
+    sys.stdout.write("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -132,3 +132,22 @@ async def patient(ctx: Context, n: int) -> int:
     if n > 0:
         return await patient.run(n - 1)
     return await ctx.wait_for_signal("never", type=int)
+
+
+#: What a body may start by its name.
+EVERYTHING = (
+    note,
+    flaky,
+    threaded,
+    fatal,
+    fragile,
+    sequence,
+    fan,
+    timers,
+    family,
+    mailbox,
+    approval,
+    doomed,
+    revived,
+    patient,
+)

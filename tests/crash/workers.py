@@ -9,14 +9,14 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
-from tests.crash.nursery import SLOTS
+from tests.crash.marks import SIZE, Marks
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     pid: int
     what: str
     run: str
@@ -34,6 +34,8 @@ class Log:
         self._rest = b""
         self._grown = asyncio.Event()
         self._done = 0
+        #: What workers told beside their steps: (pid, what), and how often.
+        self.told: Counter[tuple[int, str]] = Counter()
         #: What has begun and not ended, by process.
         self._open: Counter[int] = Counter()
         os.set_blocking(fd, False)
@@ -48,7 +50,10 @@ class Log:
             *lines, self._rest = (self._rest + data).split(b"\n")
             for text in lines:
                 pid, what, run, seq, attempt, name = text.decode().split(" ")
-                line = Line(int(pid), what, run, int(seq), int(attempt), name)
+                if name == "-":
+                    self.told[int(pid), what] += 1
+                    continue
+                line = Line(int(pid), sys.intern(what), run, int(seq), int(attempt), sys.intern(name))
                 self.lines.append(line)
                 self._open[line.pid] += 1 if what == "begin" else -1
                 self._done += what != "begin"
@@ -68,6 +73,10 @@ class Log:
         self.read()
         return self._open[pid] > 0
 
+    def count(self, what: str, pids: Iterable[int] | None = None) -> int:
+        """How often workers (only these) told that."""
+        return sum(n for (pid, each), n in self.told.items() if each == what and (pids is None or pid in pids))
+
     def close(self) -> None:
         asyncio.get_running_loop().remove_reader(self._fd)
 
@@ -75,15 +84,15 @@ class Log:
 class Workers:
     """Alive or stopped, by slot."""
 
-    def __init__(self, url: str, pipe: int, folder: Path) -> None:
+    def __init__(self, url: str, pipe: int, folder: Path, lease: float) -> None:
         marks, errors = folder / "marks", folder / "errors"
-        marks.write_bytes(bytes(SLOTS))
+        marks.write_bytes(bytes(SIZE))
         with marks.open("r+b") as file:
-            self._marks = mmap.mmap(file.fileno(), SLOTS)
+            self._shared = mmap.mmap(file.fileno(), SIZE)
         self._errors = errors
         with errors.open("wb") as stderr:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.crash.nursery", url, str(pipe), str(marks)],
+                [sys.executable, "-m", "tests.crash.nursery", url, str(pipe), str(marks), str(lease)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -100,27 +109,28 @@ class Workers:
         self._process.stdin.flush()
         self.alive[slot] = int(self._process.stdout.readline())
 
-    def where(self, slot: int) -> int:
-        """Where the worker of a slot is (see `nursery`)."""
-        return self._marks[slot]
+    def where(self, slot: int) -> Marks:
+        """Where the worker of a slot is, or was."""
+        return Marks(self._shared, slot)
 
-    def kill(self, slot: int) -> tuple[int, int]:
-        """Kill the worker of a slot; its pid, and where it was."""
+    def kill(self, slot: int) -> int:
+        """Kill the worker of a slot; its pid."""
         pid = self.alive.pop(slot)
         self.stopped.discard(slot)
         os.kill(pid, signal.SIGKILL)
-        return pid, self._marks[slot]
+        return pid
 
-    def stop(self, slot: int) -> None:
-        """Have it do nothing, as a process on a machine that sleeps; it knows nothing of it."""
+    def stop(self, slot: int) -> int:
+        """Have it do nothing, as a process on a machine that sleeps; it knows nothing of it. Its pid."""
         os.kill(self.alive[slot], signal.SIGSTOP)
         self.stopped.add(slot)
+        return self.alive[slot]
 
-    def go_on(self) -> None:
-        """All that were stopped."""
-        for slot in self.stopped:
-            os.kill(self.alive[slot], signal.SIGCONT)
-        self.stopped.clear()
+    def go_on(self, slot: int, pid: int) -> None:
+        """If it was not killed meanwhile."""
+        if self.alive.get(slot) == pid:
+            os.kill(pid, signal.SIGCONT)
+            self.stopped.discard(slot)
 
     def tell_stacks(self) -> None:
         """Have all that run write their stacks to standard error."""
@@ -139,4 +149,4 @@ class Workers:
         self._process.stdin.close()
         self._process.wait()
         self._process.stdout.close()
-        self._marks.close()
+        self._shared.close()
