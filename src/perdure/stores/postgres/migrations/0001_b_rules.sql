@@ -287,13 +287,16 @@ DECLARE
     _excuse text;
 BEGIN
     SELECT * INTO _child FROM @schema@.runs WHERE id = _child_id;
-    IF NOT FOUND OR _child.parent IS DISTINCT FROM _parent THEN
-        _excuse := _excuses -> _child_id ->> CASE WHEN _child.incarnation IS NULL THEN 'missing' ELSE 'taken' END;
-        PERFORM @schema@.tell_1(_parent, _child_id, decode(_excuse, 'base64'), true, _now);
-        RETURN;
+    IF _child.parent = _parent THEN
+        _last := @schema@.hold_last_1(_child.incarnation);
     END IF;
-    _last := @schema@.hold_last_1(_child.incarnation);
-    IF _last.status < 4 THEN
+    IF _last.incarnation IS NULL THEN
+        -- Of another parent, not there, or gone this very moment.
+        _excuse := _excuses -> _child_id ->> CASE
+            WHEN _child.incarnation IS NULL OR _child.parent = _parent THEN 'missing' ELSE 'taken'
+        END;
+        PERFORM @schema@.tell_1(_parent, _child_id, decode(_excuse, 'base64'), true, _now);
+    ELSIF _last.status < 4 THEN
         UPDATE @schema@.runs SET awaited_as = _child_id, updated_at = _now WHERE incarnation = _last.incarnation;
     ELSIF _last.status = 4 THEN
         PERFORM @schema@.tell_1(_parent, _child_id, _last.output, false, _now);
@@ -561,7 +564,7 @@ BEGIN
         SELECT @schema@.name_1(r.namespace, w.token) FROM unnest(_waiting, _awaited) AS w (incarnation, token)
         JOIN @schema@.runs AS r USING (incarnation)
         UNION
-        SELECT @schema@.name_1(w.namespace, w.token) FROM @schema@.waits AS w WHERE w.incarnation = ANY (_mine || _ending)
+        SELECT @schema@.name_1(w.namespace, w.token) FROM @schema@.waits AS w WHERE w.incarnation = ANY (_ending)
         ORDER BY 1
     );
     FOREACH _name IN ARRAY _names LOOP
@@ -704,7 +707,7 @@ BEGIN
         ELSE
             key_id := _write ->> 'run_id';
             SELECT * INTO _run FROM @schema@.runs WHERE id = _write ->> 'run_id'
-            AND incarnation = coalesce((_write ->> 'incarnation')::bigint, incarnation);
+            AND incarnation = coalesce((_write ->> 'incarnation')::bigint, incarnation) FOR NO KEY UPDATE;
             IF NOT FOUND THEN
                 answer := 'missing';
             ELSIF _kind = 'cancel' THEN
