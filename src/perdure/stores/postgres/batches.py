@@ -24,7 +24,7 @@ from perdure.model.run import RunKey
 from perdure.stores.postgres.connections import Connections, Fault, fault_of
 from perdure.stores.postgres.encoding import Touched, Unfit, encoded
 from perdure.stores.postgres.place import Place
-from perdure.stores.postgres.plain import Columns, placeholders, plain_key
+from perdure.stores.postgres.plain import Columns, placeholders, plain_key, turn_parameters, turn_placeholders
 from perdure.stores.postgres.rows import Row, to_message, to_run
 
 #: Bytes of one call's JSON, beyond which a batch is cut; PostgreSQL takes 256 MB.
@@ -46,6 +46,7 @@ class Batches:
     def __init__(self, place: Place, connections: Connections) -> None:
         self._fetch = connections.fetch
         self._write = f"SELECT * FROM {place.quoted}.write_1({_PARAMETERS})"
+        self._turn = f"SELECT {place.quoted}.turn_1({turn_placeholders()})"
         self._plain = f"SELECT * FROM {place.quoted}.plain_1({placeholders()})"
 
     async def write(self, batch: Sequence[Write], at: int | None) -> list[Answer]:
@@ -59,6 +60,10 @@ class Batches:
 
     async def _short(self, writes: Sequence[Write], at: int | None) -> list[Answer]:
         try:
+            if len(writes) == 1 and isinstance(turn := writes[0], TurnCommit):
+                [[applied]] = await self._fetch(self._turn, *turn_parameters(turn, at))
+                if applied:
+                    return [Applied(turn.run)]
             [[applied, begun]] = await self._fetch(self._plain, *Columns(writes).parameters(at))
         except Exception as error:
             if fault_of(error) is not Fault.DATA:

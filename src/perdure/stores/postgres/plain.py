@@ -32,6 +32,8 @@ _NEWS: Final = "itttyltlyttlltllllstillblyyt"
 _TAGS: Final = "it"
 _FACETS: Final = "itt"
 _HISTORY: Final = "iislttylll"
+#: Of `turn_1`: consumed messages and history, for one turn.
+_OWN: Final = "lslttylll"
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -43,8 +45,26 @@ def placeholders() -> str:
     several times, which took most of a batch.
     """
     kinds = _TURNS + _CONSUMED + _NEWS + _TAGS + _FACETS + _HISTORY
+    return f"$1, $2, {_arrays(kinds, 3)}"
+
+
+def turn_placeholders() -> str:
+    """The parameters of `turn_1`: the time, a turn's own columns but its place and how many entries it has, its arrays."""
+    scalars = ", ".join(f"${number}" for number in range(1, 15))
+    return f"{scalars}, {_arrays(_OWN, 15)}"
+
+
+def turn_parameters(turn: TurnCommit, at: int | None) -> list[Any]:
+    """Of `turn_1`. Raises as `Columns` does."""
+    _, run, owner, epoch, n, _, *rest = _turn_row(0, turn)
+    consumed = [f"{{{','.join(map(str, turn.consumed))}}}"]
+    rows = [_entry_row(entry) for entry in turn.entries]
+    return [at, run, owner, epoch, n, *rest, *consumed, *_columns(rows, _OWN[1:])]
+
+
+def _arrays(kinds: str, first: int) -> str:
     casts = ("" if kind == "y" else f"::text::{_TYPES[kind]}[]" for kind in kinds)
-    return "$1, $2, " + ", ".join(f"${number}{cast}" for number, cast in enumerate(casts, start=3))
+    return ", ".join(f"${number}{cast}" for number, cast in enumerate(casts, start=first))
 
 
 def plain_key(write: Write) -> int | str | None:
@@ -117,20 +137,7 @@ class Columns:
 
     def _record(self, line: int, entries: Sequence[Entry]) -> None:
         for place, entry in enumerate(entries):
-            self._history.append(
-                (
-                    line,
-                    place,
-                    _EVENTS[entry.event],
-                    entry.seq,
-                    _OPS[entry.op],
-                    entry.name,
-                    entry.payload,
-                    entry.at,
-                    entry.due,
-                    entry.began,
-                )
-            )
+            self._history.append((line, place, *_entry_row(entry)))
 
     def parameters(self, at: int | None) -> list[Any]:
         return [
@@ -170,6 +177,19 @@ def _array(column: tuple[Any, ...]) -> str:
 def _quoted(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
+
+
+def _entry_row(entry: Entry) -> tuple[Any, ...]:
+    return (
+        _EVENTS[entry.event],
+        entry.seq,
+        _OPS[entry.op],
+        entry.name,
+        entry.payload,
+        entry.at,
+        entry.due,
+        entry.began,
+    )
 
 
 def _turn_row(place: int, turn: TurnCommit) -> tuple[Any, ...]:

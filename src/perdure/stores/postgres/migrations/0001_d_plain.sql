@@ -146,6 +146,45 @@ BEGIN
     RETURN NEXT;
 END $$;
 
+-- One plain turn by itself, as a run of steps in a row makes them. False: nothing was applied, it is not that plain.
+CREATE FUNCTION @schema@.turn_1(
+    _at bigint, _run bigint, _owner text, _epoch bigint, _n bigint, _status smallint, _wake_at bigint, _listening boolean,
+    _seen bigint, _progress boolean, _started_at bigint, _output bytea, _error bytea, _fingerprint text, _consumed bigint[],
+    h_event smallint[], h_seq bigint[], h_op text[], h_name text[], h_payload bytea[], h_at bigint[], h_due bigint[],
+    h_began bigint[]
+) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    _now bigint := coalesce(_at, @schema@.clock_1());
+BEGIN
+    IF _status = 1 THEN
+        UPDATE @schema@.runs SET n = n + cardinality(h_event), seen = _seen,
+            recoveries = CASE WHEN _progress THEN 0 ELSE recoveries END, started_at = coalesce(started_at, _started_at),
+            updated_at = _now, output = NULL, error = NULL, fingerprint = NULL
+        WHERE incarnation = _run AND status = 1 AND owner = _owner AND epoch = _epoch AND n = _n;
+    ELSE
+        UPDATE @schema@.runs SET n = n + cardinality(h_event), seen = _seen,
+            recoveries = CASE WHEN _progress THEN 0 ELSE recoveries END, started_at = coalesce(started_at, _started_at),
+            updated_at = _now, status = _status, owner = NULL, wake_at = _wake_at, listening = _listening, output = _output,
+            error = _error, fingerprint = _fingerprint, ended_at = CASE WHEN _status >= 4 THEN _now ELSE ended_at END
+        WHERE incarnation = _run AND status = 1 AND owner = _owner AND epoch = _epoch AND n = _n AND inbox <= _seen
+            AND (_status < 4 OR (
+                (awaited_as IS NULL OR parent IS NULL)
+                AND NOT EXISTS (SELECT 1 FROM @schema@.waits AS w WHERE w.incarnation = _run)
+            ));
+    END IF;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    IF cardinality(_consumed) > 0 THEN
+        DELETE FROM @schema@.messages WHERE incarnation = _run AND number = ANY (_consumed);
+    END IF;
+    INSERT INTO @schema@.history
+    SELECT _run, _n + h.place - 1, h.event, h.seq, h.op, h.name, h.payload, h.at, h.due, h.began, _n
+    FROM unnest(h_event, h_seq, h_op, h_name, h_payload, h_at, h_due, h_began)
+        WITH ORDINALITY AS h (event, seq, op, name, payload, at, due, began, place);
+    RETURN true;
+END $$;
+
 -- What the parents of the turns up to a place, which have ended their runs, are to hear; each parent's in this order.
 CREATE FUNCTION @schema@.tell_all_1(t_run bigint[], t_place integer[], t_status smallint[], _upto integer, _now bigint)
 RETURNS void LANGUAGE plpgsql AS $$
