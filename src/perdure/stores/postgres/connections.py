@@ -107,6 +107,8 @@ class Connections:
         self._chance = random.Random()
         self._closed = False
         self._ending: set[asyncio.Task[None]] = set()
+        #: How often work was begun anew because others were at it.
+        self.begun_anew = 0
 
     async def call(self, work: Callable[[asyncpg.Connection[Any]], Awaitable[T]], *, again: bool = False) -> T:
         """What `work` returns; it may be begun anew. With `again` also where the connection was lost on the way.
@@ -127,6 +129,7 @@ class Connections:
                 if fault is Fault.STORE or time.monotonic() >= deadline or (fault is Fault.LOST and not again):
                     raise told(self._place, error) from error
                 again = again and fault is Fault.BUSY  # lost: once more, on a new connection
+                self.begun_anew += fault is Fault.BUSY
             await asyncio.sleep(self._chance.uniform(0, pause))
             pause = min(pause * 2, _LONGEST_PAUSE)
 

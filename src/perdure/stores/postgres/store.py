@@ -104,6 +104,11 @@ class PostgresStore:
     def now(self) -> int:
         return self._clock.now()
 
+    @property
+    def begun_anew(self) -> int:
+        """How often a call met locks of others out of order and was begun anew, since the store was opened."""
+        return self._open.connections.begun_anew
+
     # ------------------------------------------------------------ writing
 
     async def write(self, batch: Sequence[Write]) -> Sequence[Answer]:

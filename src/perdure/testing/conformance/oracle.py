@@ -91,7 +91,7 @@ class Side:
         def label(incarnation: int) -> int:
             return self.labels.get(incarnation, 0)
 
-        return _exchange(value, label)
+        return exchanged(value, label)
 
 
 class Duel:
@@ -233,7 +233,7 @@ class Duel:
         def incarnation(ours: int) -> int:
             return back.get(self.oracle.labels.get(ours, 0), ours)
 
-        return _exchange(value, incarnation)
+        return exchanged(value, incarnation)
 
     def _same(self, what: str, expected: Any, found: Any) -> None:
         expected, found = self.oracle.labelled(expected), self.tested.labelled(found)
@@ -253,12 +253,12 @@ def _first_difference(expected: Any, found: Any) -> tuple[Any, Any]:
     return cast(Any, expected), cast(Any, found)
 
 
-def _exchange(value: Any, other: Callable[[int], int]) -> Any:
-    """The value with each incarnation in it exchanged for another number."""
+def exchanged(value: Any, other: Callable[[int], Any]) -> Any:
+    """The value with each incarnation in it exchanged for another number (or what else stands for it)."""
     if isinstance(value, tuple):
-        return tuple(_exchange(item, other) for item in cast(Iterable[Any], value))
+        return tuple(exchanged(item, other) for item in cast(Iterable[Any], value))
     if isinstance(value, list):
-        return [_exchange(item, other) for item in cast(Iterable[Any], value)]
+        return [exchanged(item, other) for item in cast(Iterable[Any], value)]
     if not isinstance(value, Struct):
         return value
     changes: dict[str, Any] = {}
@@ -267,7 +267,7 @@ def _exchange(value: Any, other: Callable[[int], int]) -> Any:
         if field == "incarnation" and item is not None:
             changes[field] = other(item)
         elif isinstance(item, Struct | tuple):
-            changes[field] = _exchange(item, other)
+            changes[field] = exchanged(item, other)
     return replace(value, **changes) if changes else value
 
 
