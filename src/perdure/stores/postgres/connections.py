@@ -97,11 +97,15 @@ def _advice(place: Place, error: BaseException) -> str:
 
 
 class Connections:
-    """At most `most` connections, opened when they are needed. One event loop."""
+    """At most `most` connections, opened when they are needed. One event loop.
 
-    def __init__(self, place: Place, most: int, *, patience: float = PATIENCE) -> None:
+    Seconds: a call that may be begun anew is, for `patience`; a connection that does not answer for `limit` counts as lost.
+    """
+
+    def __init__(self, place: Place, most: int, *, patience: float = PATIENCE, limit: float | None = None) -> None:
         self._place = place
         self._patience = patience
+        self._limit = patience if limit is None else limit
         self._free: list[asyncpg.Connection[Any]] = []
         self._room = asyncio.Semaphore(most)
         self._chance = random.Random()
@@ -186,7 +190,7 @@ class Connections:
                 return connection
         if self._closed:
             raise StoreUnavailable(f"the store {self._place} was closed")
-        return await connect(self._place, command_timeout=self._patience)
+        return await connect(self._place, command_timeout=self._limit)
 
     async def close(self) -> None:
         """What is at work is cut off. Idempotent."""

@@ -15,21 +15,25 @@ from perdure.stores.postgres.place import Place
 
 T = TypeVar("T")
 
-#: Seconds: a renewal that takes longer comes too late anyway.
+#: Seconds: a renewal that takes longer comes too late anyway. A connection that is silent for less is given up for another one,
+#: so that one that died without saying so does not cost the leases that it was to renew.
 _PATIENCE = 10.0
+_LIMIT = 3.0
 
 
 class PostgresRenewer:
     """The Renewer port. Connects when first used; to be used from one thread, also an event loop's. Raises `StoreUnavailable`.
 
     `at`: the time to take for now, None is the server's own; `check` raises where the store may not be used (closed, or in a
-    forked process).
+    forked process); `limit` is how many seconds a connection may be silent.
     """
 
-    def __init__(self, place: Place, at: Callable[[], int | None], check: Callable[[], None]) -> None:
+    def __init__(
+        self, place: Place, at: Callable[[], int | None], check: Callable[[], None], *, limit: float = _LIMIT
+    ) -> None:
         self._at = at
         self._check = check
-        self._connections = Connections(place, 1, patience=_PATIENCE)
+        self._connections = Connections(place, 1, patience=_PATIENCE, limit=limit)
         self._claims = Claims(place, self._connections)
         self._fleet = Fleet(place, self._connections)
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -1,0 +1,84 @@
+"""The server itself goes away and comes back, while processes work on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from perdure import Status
+from perdure.model.commit import Create
+from perdure.model.history import Event
+from perdure.ports.store import Held, Renewal
+from perdure.stores.postgres import PostgresStore
+from perdure.stores.postgres.place import place_of
+from perdure.stores.postgres.renewer import PostgresRenewer
+from perdure.testing import ManualClock
+from perdure.testing.conformance.kit import LEASE, new, request
+from tests.integration import process_load as load
+from tests.integration.process_parent import Part, client
+from tests.servers import wheel
+from tests.servers.databases import Schema
+from tests.servers.own import PrivateServer
+from tests.servers.proxy import Proxy
+
+SHORT: dict[str, Any] = {"lease": 1.0, "poll": 0.1}
+RUNS = 60
+
+
+@pytest.fixture
+def server() -> Iterator[PrivateServer]:
+    if not wheel.versions():
+        pytest.skip("no PostgreSQL that could be restarted: the wheel is not there")
+    with PrivateServer() as server:
+        yield server
+
+
+@pytest.mark.parametrize("mode", ["immediate", "fast"])
+def test_f1_a_restart_in_the_middle_of_recovery_loses_no_run(server: PrivateServer, mode: Any) -> None:
+    asyncio.run(recovery(server, mode))
+
+
+async def recovery(server: PrivateServer, mode: Any) -> None:
+    """A claims them all and is killed; B has begun to recover them when the server is restarted."""
+    async with client(server.url()) as app:
+        runs = [await app.start(load.held, id=f"{i}") for i in range(RUNS)]
+        async with Part("serve", "a", server.url(), SHORT) as a:
+            for _ in runs:
+                await a.line("holds")
+            a.kill()
+            await a.ended()
+        # So few at a time that the restart comes in between.
+        async with Part("serve", "b", server.url(), {**SHORT, "max_runs": RUNS // 4}) as b:
+            await b.line("holds")
+            await asyncio.to_thread(server.restart, mode)
+            await b.go()
+            assert [await run.result(timeout=120) for run in runs] == ["b"] * RUNS
+            for run in runs:
+                events = [entry.event for entry in await run.history()]
+                assert (await run.status(), events.count(Event.RESOLVED)) == (Status.COMPLETED, 1)
+            assert await app.engine.store.audit(heal=False) == []
+            assert "fault in Perdure" not in b.stderr
+
+
+async def test_f23_a_connection_that_dies_silently_costs_no_lease(postgres_migrated: Schema) -> None:
+    """The renewal that finds it out is made on another one, in time."""
+    store = PostgresStore(postgres_migrated.store, clock=ManualClock())
+    await store.open()
+    try:
+        await store.write([Create(run=new("r"))])
+        [claimed] = await store.claim(request("a"))
+        held = [Held(claimed.run.incarnation, claimed.run.epoch, claimed.run.inbox)]
+        async with Proxy(postgres_migrated.url) as proxy:
+            through = place_of(Schema(proxy.url, postgres_migrated.name).store)
+            renewer = PostgresRenewer(through, store.now, lambda: None, limit=0.5)
+            kept = [Renewal(claimed.run.incarnation, lost=False)]
+            assert await asyncio.to_thread(renewer.renew, "a", LEASE, held) == kept
+            proxy.silence()
+            assert await asyncio.to_thread(renewer.renew, "a", LEASE, held) == kept
+            assert proxy.made > 1
+            await asyncio.to_thread(renewer.close)
+    finally:
+        await store.close()
