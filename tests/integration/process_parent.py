@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -101,7 +101,9 @@ async def until(app: Perdure, holds: Callable[[], Awaitable[bool]]) -> None:
             changed.clear()
             if await holds():
                 return
-            await changed.wait()
+            # A store's hints may be lost, as when a listener comes and goes.
+            with suppress(TimeoutError):
+                await asyncio.wait_for(changed.wait(), 1)
     finally:
         unsubscribe()
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from perdure import Perdure, RunHandle, Status
 from tests.integration import deployed_1, deployed_2
@@ -16,11 +13,6 @@ SHORT: dict[str, Any] = {"lease": 0.5, "poll": 0.1, "audit": 0.3}
 OLD = {**SHORT, "include": [deployed_1.__name__]}
 NEW = {**SHORT, "include": [deployed_2.__name__]}
 BOTH = {**SHORT, "include": [deployed_1.__name__, deployed_2.__name__]}
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'store.db'}?synchronous=OFF"
 
 
 def client(url: str, module: Any) -> Perdure:

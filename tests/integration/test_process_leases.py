@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from perdure import Status
 from perdure.model.history import Event
@@ -15,11 +12,6 @@ from tests.integration.process_parent import Part, client, pipe, until, until_re
 
 #: Seconds.
 SHORT: dict[str, Any] = {"lease": 0.5, "poll": 0.1}
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'store.db'}?synchronous=OFF"
 
 
 async def test_a_killed_process_is_taken_over_when_its_leases_end(url: str) -> None:
