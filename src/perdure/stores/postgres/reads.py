@@ -66,7 +66,7 @@ class Reads:
         """
         if out_of_bounds((query.workflow, query.namespace, query.tag, query.before, query.attributes)):
             return []
-        source, conditions, values = self._conditions(query)
+        source, lead, conditions, values = self._conditions(query)
         codes: Sequence[int | None] = [STATUS_CODES[status] for status in dict.fromkeys(query.statuses)] or [None]
         values.append(query.limit)
         limit = f"LIMIT ${len(values)}"
@@ -74,36 +74,39 @@ class Reads:
         for code in codes:
             where = [*conditions, *([] if code is None else [f"r.status = {code}"])]
             condition = f"WHERE {' AND '.join(where)}" if where else ""
-            branches.append(f"(SELECT r.* FROM {source} {condition} ORDER BY r.incarnation DESC {limit})")
+            branches.append(f"(SELECT r.* FROM {source} {condition} ORDER BY {lead}.incarnation DESC {limit})")
         text = f"SELECT * FROM ({' UNION ALL '.join(branches)}) AS found ORDER BY incarnation DESC {limit}"
         return list(map(to_run, await self.fetch(text, *values)))
 
-    def _conditions(self, query: RunQuery) -> tuple[str, list[str], list[Any]]:
-        """Tables, conditions and their values.
+    def _conditions(self, query: RunQuery) -> tuple[str, str, list[str], list[Any]]:
+        """Tables, the one that leads, conditions and their values.
 
-        A tag or attribute leads, if there is one: its index lists its runs in their order. Others are looked up run by run.
+        A tag or attribute leads, if there is one: its index lists its runs in their order. Others are looked up run by run
+        (OFFSET 0: they are not to become a join, for which all that have the attribute would be sorted).
         """
-        source, conditions, values = f"{self._schema}.runs AS r", list[str](), list[Any]()
+        source, lead, conditions, values = f"{self._schema}.runs AS r", "r", list[str](), list[Any]()
         for number, pair in enumerate(query.attributes):
             if number or query.tag is not None:
                 conditions.append(
                     f"EXISTS (SELECT 1 FROM {self._schema}.attributes AS a WHERE a.name = ${len(values) + 1} "
-                    f"AND a.value = ${len(values) + 2} AND a.incarnation = r.incarnation)"
+                    f"AND a.value = ${len(values) + 2} AND a.incarnation = r.incarnation OFFSET 0)"
                 )
             else:
                 source += f" JOIN {self._schema}.attributes AS f ON f.incarnation = r.incarnation"
                 conditions.append(f"f.name = ${len(values) + 1} AND f.value = ${len(values) + 2}")
+                lead = "f"
             values += pair
         if query.tag is not None:
             source += f" JOIN {self._schema}.tags AS t ON t.incarnation = r.incarnation"
+            lead = "t"
         for column, wanted in (
             ("t.tag =", query.tag),
             ("r.workflow =", query.workflow),
             ("r.namespace =", query.namespace),
             ("r.parent =", None if query.parent is None else query.parent.incarnation),
-            ("r.incarnation <", query.before),
+            (f"{lead}.incarnation <", query.before),
         ):
             if wanted is not None:
                 values.append(wanted)
                 conditions.append(f"{column} ${len(values)}")
-        return source, conditions, values
+        return source, lead, conditions, values

@@ -77,7 +77,10 @@ BEGIN
         WITH RECURSIVE tree (incarnation, path) AS (
             SELECT _root, ARRAY[_root]
             UNION ALL
-            SELECT r.incarnation, t.path || r.incarnation FROM tree AS t JOIN @schema@.runs AS r ON r.parent = t.incarnation
+            -- (OFFSET 0: by the index, whatever the planner thinks of how many there are.)
+            SELECT r.incarnation, t.path || r.incarnation FROM tree AS t CROSS JOIN LATERAL (
+                SELECT incarnation FROM @schema@.runs WHERE parent = t.incarnation OFFSET 0
+            ) AS r
             WHERE r.incarnation <> ALL (t.path)
         )
         SELECT incarnation FROM tree ORDER BY path
@@ -544,8 +547,10 @@ BEGIN
         WITH RECURSIVE links (incarnation, felled) AS (
             SELECT incarnation, id = ANY (_felled) FROM @schema@.runs WHERE id = ANY (_ids || _felled)
             UNION
-            SELECT s.incarnation, l.felled FROM links AS l JOIN @schema@.runs AS r USING (incarnation)
-            JOIN @schema@.runs AS s ON s.incarnation = r.successor
+            SELECT s.incarnation, l.felled FROM links AS l CROSS JOIN LATERAL (
+                SELECT n.incarnation FROM @schema@.runs AS r JOIN @schema@.runs AS n ON n.incarnation = r.successor
+                WHERE r.incarnation = l.incarnation OFFSET 0
+            ) AS s
         )
         SELECT array_agg(incarnation), coalesce(array_agg(incarnation) FILTER (WHERE felled), '{}')
         INTO _named, _trees FROM links;

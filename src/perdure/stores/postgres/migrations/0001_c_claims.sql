@@ -146,20 +146,26 @@ BEGIN
     FROM claimed AS c ORDER BY c.place;
 END $$;
 
--- The earliest wake time among what can be claimed, due or not.
+-- The earliest wake time among what can be claimed, due or not. (The groups' own earliest may be of runs that cannot.)
 CREATE FUNCTION @schema@.next_wake_1(_workflows text[], _versions text[], _namespaces text[], _format bigint) RETURNS bigint
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    _group record;
+    _here bigint;
+    _earliest bigint;
 BEGIN
-    RETURN (
-        SELECT min(c.wake_at) FROM @schema@.groups_1(_workflows, _versions, _namespaces) AS g
-        CROSS JOIN LATERAL (
-            SELECT r.wake_at FROM @schema@.runs AS r
-            WHERE r.definition = @schema@.definition_1(g.workflow, g.version) AND r.namespace = g.namespace
-            AND r.urgency = g.urgency AND r.wake_at IS NOT NULL
-            AND r.workflow = g.workflow AND r.version = g.version AND r.format <= _format
-            ORDER BY r.wake_at, r.incarnation LIMIT 1
-        ) AS c
-    );
+    FOR _group IN
+        SELECT g.* FROM @schema@.groups_1(_workflows, _versions, _namespaces) AS g ORDER BY g.wake_at
+    LOOP
+        EXIT WHEN _group.wake_at >= _earliest;
+        SELECT r.wake_at INTO _here FROM @schema@.runs AS r
+        WHERE r.definition = @schema@.definition_1(_group.workflow, _group.version) AND r.namespace = _group.namespace
+        AND r.urgency = _group.urgency AND r.wake_at IS NOT NULL
+        AND r.workflow = _group.workflow AND r.version = _group.version AND r.format <= _format
+        ORDER BY r.wake_at, r.incarnation LIMIT 1;
+        _earliest := least(_earliest, _here);
+    END LOOP;
+    RETURN _earliest;
 END $$;
 
 -- Push on the leases that are still held at their epoch; those, with their inbox numbers.

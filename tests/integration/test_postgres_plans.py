@@ -1,0 +1,199 @@
+"""Beside a million runs, no verb walks through a table, and none takes longer than 20 ms; with statistics and without.
+
+What a statement within a function does is seen by what PostgreSQL counts: sequential scans of each table. Each verb is called
+often enough that the server has settled on one plan for all its parameters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Final
+
+import pytest
+
+from perdure.model.commit import Cancel, Create, Delete
+from perdure.model.run import RunKey, Status
+from perdure.ports.store import Held, RunQuery, Serves, Store
+from perdure.stores.postgres import PostgresStore
+from perdure.testing import ManualClock
+from perdure.testing.conformance.kit import new, request, to_run, to_token
+from tests.integration.postgres_million import RUNS, fill
+from tests.servers import migrated
+from tests.servers.databases import Databases, Schema
+from tests.servers.postgres import Server
+from tests.servers.sql import Admin
+
+#: Seconds, of the best call.
+LIMIT: Final = 0.02
+
+#: More than the five after which PostgreSQL considers a plan that serves all parameters.
+CALLS: Final = 10
+
+WORK, BUSY, QUIET, OLD = (Serves(name, "1", "print-b") for name in ("work", "busy", "quiet", "old"))
+NAMESPACES = tuple(f"ns{number}" for number in range(0, 1000, 50))
+
+
+def listing(**fields: Any) -> Callable[[Store], Awaitable[Any]]:
+    async def call(store: Store) -> int:
+        return len(await store.runs(RunQuery(**fields)))
+
+    return call
+
+
+def claiming(*serves: Serves, **fields: Any) -> Callable[[Store], Awaitable[Any]]:
+    async def call(store: Store) -> int:
+        return len(await store.claim(request(serves=serves, **fields)))
+
+    return call
+
+
+def due(*serves: Serves, **fields: Any) -> Callable[[Store], Awaitable[Any]]:
+    async def call(store: Store) -> bool:
+        return await store.next_wake(request(serves=serves, **fields)) is not None
+
+    return call
+
+
+def writing(*makes: Callable[[int], Any]) -> Callable[[Store], Awaitable[Any]]:
+    """Batches of one, each time another."""
+    number = 0
+
+    async def call(store: Store) -> bool:
+        nonlocal number
+        number += 1
+        for make in makes:
+            await store.write([make(number)])
+        return True
+
+    return call
+
+
+async def _standing(store: Store) -> int:
+    return len(await store.standing(range(1, RUNS, 10_000)))
+
+
+async def _renewing(store: Store) -> int:
+    await store.release("ada", [Held(incarnation, 5, 0) for incarnation in range(1, RUNS, 10_000)])
+    return 1
+
+
+async def _unblocking(store: Store) -> int:
+    return 1 + await store.unblock([QUIET, OLD])
+
+
+async def _auditing(store: Store) -> int:
+    return 1 + len(await store.audit())
+
+
+async def _reading(store: Store) -> int:
+    await store.messages(RUNS)
+    await store.value(RUNS, "k")
+    return len(await store.history(range(1, RUNS, 10_000)))
+
+
+#: Each returns something other than 0 where it found what it is to find.
+VERBS: Final[dict[str, Callable[[Store], Awaitable[Any]]]] = {
+    "newest page": listing(),
+    "deep page": listing(before=RUNS // 2),
+    "status": listing(statuses=(Status.COMPLETED,)),
+    "rare status": listing(statuses=(Status.FAILED,)),
+    "statuses": listing(statuses=(Status.PENDING, Status.RUNNING, Status.SUSPENDED, Status.BLOCKED)),
+    "status, deep": listing(statuses=(Status.COMPLETED,), before=RUNS // 3),
+    "workflow": listing(workflow="work"),
+    "old workflow": listing(workflow="old"),
+    "workflow, deep": listing(workflow="old", before=RUNS // 3),
+    "workflow and status": listing(workflow="old", statuses=(Status.FAILED,)),
+    "namespace": listing(namespace="ns7"),
+    "namespace, deep": listing(namespace="ns7", before=RUNS // 2),
+    "tag": listing(tag="even"),
+    "tag, deep": listing(tag="even", before=RUNS // 2),
+    "rare tag": listing(tag="rare"),
+    "attribute": listing(attributes=(("plan", '"free"'),)),
+    "rare attribute": listing(attributes=(("customer", "41"),)),
+    "attributes": listing(attributes=(("customer", "41"), ("plan", '"pro"'))),
+    "attribute, deep": listing(attributes=(("plan", '"pro"'),), before=RUNS // 2),
+    "children": listing(parent=RunKey("", 500_001)),
+    "due": due(WORK),
+    "due, several": due(WORK, BUSY, QUIET, OLD),
+    "due, some namespaces": due(WORK, QUIET, namespaces=NAMESPACES),
+    "claim from a backlog": claiming(BUSY, limit=20),
+    "claim the few": claiming(WORK, BUSY, limit=40),
+    "claim from some namespaces": claiming(WORK, BUSY, limit=5, namespaces=("busy", *NAMESPACES)),
+    "audit": _auditing,
+    "unblock": _unblocking,
+    "standing": _standing,
+    "renew": _renewing,
+    "reading": _reading,
+    "start": writing(lambda number: Create(run=new(f"new {time.monotonic_ns()} {number}", tags=("even",)))),
+    "send": writing(lambda number: to_run(f"new {number}"), lambda number: to_token(f"token {number}")),
+    "cancel": writing(
+        lambda number: Create(run=new("to cancel")),
+        lambda number: Cancel("to cancel", b'"stop"'),
+        lambda number: Delete("to cancel", b'"gone"'),
+    ),
+}
+
+NOTHING = {"claim nothing": claiming(QUIET, OLD, limit=20)}
+
+SCANS = """
+    SELECT relname, seq_scan FROM pg_stat_user_tables WHERE schemaname = $1 AND relname NOT IN ('migrations', 'processes')
+"""
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["without-statistics", "with-statistics"])
+def million(
+    request: pytest.FixtureRequest, postgres_server: Server, databases_on: Callable[[Server], Databases]
+) -> Iterator[Schema]:
+    databases = databases_on(postgres_server)
+    url = databases.create("million", durable=False)
+    schema = Schema(url, "perdure")
+    try:
+        migrated.migrate(schema)
+        fill(schema)
+        if request.param:
+            databases.admin(url).execute("ANALYZE")
+        yield schema
+    finally:
+        databases.drop(url)
+
+
+async def best_of(call: Callable[[Store], Awaitable[Any]], store: Store) -> tuple[float, Any]:
+    times: list[float] = []
+    found: Any = None
+    for _ in range(CALLS):
+        began = time.perf_counter()
+        found = await call(store)
+        times.append(time.perf_counter() - began)
+    return min(times[CALLS // 2 :]), found
+
+
+def test_no_verb_walks_through_a_million_runs(million: Schema) -> None:
+    slow: list[str] = []
+    with Admin(million.url) as admin:
+        for name, call in (VERBS | NOTHING).items():
+            before = scans(admin, million)
+            taken, found = asyncio.run(measured(million, call))
+            walked = [table for table, number in scans(admin, million).items() if number != before[table]]
+            if taken > LIMIT or walked or bool(found) == (name in NOTHING):
+                slow.append(f"{name}: {taken * 1000:.1f} ms, found {found}, walked through {walked}")
+    assert slow == []
+
+
+async def measured(schema: Schema, call: Callable[[Store], Awaitable[Any]]) -> tuple[float, Any]:
+    store = PostgresStore(schema.store, clock=ManualClock())
+    await store.open()
+    try:
+        return await best_of(call, store)
+    finally:
+        await store.close()
+
+
+def scans(admin: Admin, schema: Schema) -> dict[str, int]:
+    """Sequential scans of each table so far. What a connection did is counted when it has ended."""
+    while admin.value(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'perdure' AND datname = current_database()"
+    ):
+        pass
+    return {row["relname"]: row["seq_scan"] for row in admin.rows(SCANS, schema.name)}
