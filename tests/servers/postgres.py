@@ -2,7 +2,8 @@
 
 In this order: the one of `PERDURE_TEST_POSTGRES_URL` (`given`), and then no other; the one that listens on the usual local
 port (`PERDURE_TEST_POSTGRES_PORT`, 5432) and lets user postgres in without a password (`usual`), as the older, beside the
-newest of the wheel; else the oldest and the newest of the wheel, called by their versions.
+newest of the wheel; else the oldest and the newest of the wheel, called by their versions. With `PERDURE_TEST_POSTGRES_ONE` only
+the newest of these.
 
 The decision is made once, by the process that controls the session, and starts nothing. It reaches pytest-xdist's workers, and
 a pytest that a test starts, by environment variables. A server of the wheel is started by the first process that asks for its
@@ -25,7 +26,7 @@ from tests.servers import wheel
 from tests.servers.folder import Folder, exclusive
 from tests.servers.own import OwnServer, loopback
 
-URL, PORT = "PERDURE_TEST_POSTGRES_URL", "PERDURE_TEST_POSTGRES_PORT"
+URL, PORT, ONE = "PERDURE_TEST_POSTGRES_URL", "PERDURE_TEST_POSTGRES_PORT", "PERDURE_TEST_POSTGRES_ONE"
 
 #: What the controlling process tells the others.
 NAMES, FOLDER = "PERDURE_TEST_POSTGRES_NAMES", "PERDURE_TEST_SERVERS_FOLDER"
@@ -63,7 +64,8 @@ def servers() -> list[Server]:
     The same in every process of the session, whoever asks first; also while test modules and conftests are imported.
     """
     if NAMES not in os.environ:
-        os.environ[NAMES] = ",".join(find())
+        names = find()
+        os.environ[NAMES] = ",".join(names[-1:] if os.environ.get(ONE) else names)
     return [Server(name) for name in os.environ[NAMES].split(",") if name]
 
 
