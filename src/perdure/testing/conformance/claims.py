@@ -148,7 +148,7 @@ async def test_time_05_a_backlog_drains_in_batches(kit: Kit) -> None:
     assert [each for batch in batches for each in batch] == [f"r{index:03}" for index in range(45)]
 
 
-async def test_namespaces_take_turns(kit: Kit) -> None:
+async def test_f79_namespaces_take_turns(kit: Kit) -> None:
     crowd: list[Write] = [Create(run=new(f"big{index}", namespace="big")) for index in range(50)]
     await kit.apply(*crowd)
     await kit.create("small0", namespace="small")
