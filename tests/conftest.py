@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+# Failures of the conformance kit, which many tests borrow from, show values as those of any test do.
+pytest.register_assert_rewrite("perdure.testing.conformance")
+
 #: Servers that tests stand on, found or brought along.
 pytest_plugins = ["tests.servers.fixtures"]
 

@@ -79,7 +79,7 @@ class Perdure:
         #: True if something was registered that the engine was not told of.
         self._news = False
         if store is None:
-            parse_url(url)  # a bad URL is told here, not at the first use
+            open_store(url, self._clock)  # a bad URL is told here, not at the first use; nothing is opened yet
 
     # -- opening ------------------------------------------------------------------------------------------------------
 

@@ -325,7 +325,7 @@ def test_a_store_without_its_schema_is_for_migrate(call: Call, tmp_path: Path) -
     assert (tmp_path / "shop.db").read_bytes() == b""
 
 
-@pytest.mark.parametrize("url", ["memory://", "postgres://x/y", "shop.db"])
+@pytest.mark.parametrize("url", ["memory://", "mysql://x/y", "shop.db"])
 def test_a_url_that_no_command_can_read_is_misuse(call: Call, url: str) -> None:
     answer = call("runs", "list", "--store", url)
     assert (answer.code, answer.err.count("\n")) == (2, 1)

@@ -69,7 +69,14 @@ URLS = [
     "sqlite://[",
     "memory:///x",
     "memory://?synchronous=OFF",
-    "postgresql://localhost/orders",
+    "mysql://localhost/orders",
+    "postgresql://",
+    "postgresql://localhost/orders?colour=red",
+    "postgresql://localhost/orders?schema=",
+    "postgresql://localhost/orders?schema=pg_mine",
+    "postgresql://localhost/orders?pgbouncer=perhaps",
+    "postgresql://localhost/orders?listen=nowhere",
+    "postgresql://localhost:port/orders",
 ]
 
 

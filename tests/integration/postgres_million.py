@@ -17,15 +17,17 @@ ENDED, BACKLOG, SLEEPING, QUIET = 850_000, 880_000, 980_000, 999_990
 
 FILL = """
 INSERT INTO @schema@.runs (
-    id, incarnation, workflow, version, namespace, status, input, seed, output, owner, epoch, n, inbox, seen, wake_at, listening,
-    tags, depth, format, recoveries, created_at, updated_at, ended_at, fingerprint, parent_id, parent, urgency, definition
+    id, incarnation, workflow, version, namespace, status, input, seed, output, owner, epoch, n, inbox, seen, wake_at,
+    listening, tags, depth, format, recoveries, created_at, updated_at, ended_at, fingerprint, parent_id,
+    parent, urgency, definition
 )
 SELECT 'run-' || md5(i::text), i, d.workflow, '1',
     CASE WHEN i > @ended@ AND i <= @backlog@ THEN 'busy' ELSE 'ns' || i % 1000 END, d.status, '{"a":1}', i,
     CASE WHEN i <= @ended@ THEN '"done"'::bytea END, NULL, 1, 3, 1, 1, d.wake_at, false, d.tags, 0, 1, 0,
     @now@ - (@runs@ - i) * 1000, @now@ - (@runs@ - i) * 1000, CASE WHEN i <= @ended@ THEN @now@ END,
     CASE WHEN d.status = 3 THEN 'print-a' END,
-    CASE WHEN i % 1000 = 7 THEN 'run-' || md5((i - 6)::text) END, CASE WHEN i % 1000 = 7 THEN i - 6 END, CASE WHEN i % 100 = 0 THEN 5 ELSE 0 END,
+    CASE WHEN i % 1000 = 7 THEN 'run-' || md5((i - 6)::text) END, CASE WHEN i % 1000 = 7 THEN i - 6 END,
+    CASE WHEN i % 100 = 0 THEN 5 ELSE 0 END,
     @schema@.definition_1(d.workflow, '1')
 FROM generate_series(1, @runs@) AS i CROSS JOIN LATERAL (
     SELECT

@@ -2,8 +2,8 @@
 
 In this order: the one of `PERDURE_TEST_POSTGRES_URL` (`given`), and then no other; the one that listens on the usual local
 port (`PERDURE_TEST_POSTGRES_PORT`, 5432) and lets user postgres in without a password (`usual`), as the older, beside the
-newest of the wheel; else the oldest and the newest of the wheel, called by their versions. With `PERDURE_TEST_POSTGRES_ONE` only
-the newest of these.
+newest of the wheel; else the oldest and the newest of the wheel, called by their versions. With `PERDURE_TEST_POSTGRES_ONE`
+only the newest of these.
 
 The decision is made once, by the process that controls the session, and starts nothing. It reaches pytest-xdist's workers, and
 a pytest that a test starts, by environment variables. A server of the wheel is started by the first process that asks for its

@@ -29,7 +29,7 @@ class Admin:
     def __init__(self, url: str) -> None:
         self._url = url
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="perdure-test-admin", daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_forever, name="test-admin", daemon=True)
         self._thread.start()
         self._connection: asyncpg.Connection | None = None
         self._turn = asyncio.Lock()

@@ -41,10 +41,8 @@ class Hints:
     def __init__(self, place: Place, *, ping: float = PING, echo: float = _ECHO) -> None:
         self._place = place
         self._ping, self._echo = ping, echo
-        self._me = secrets.token_hex(8)
-        self._channel = f"perdure.{place.schema}"[:63]
         self._listeners: list[Listener] = []
-        self._teller = Teller(place, self._channel, self._me)
+        self._teller = Teller(place)
         self._task: asyncio.Task[None] | None = None
         self._echoed = asyncio.Event()
         #: Set by whatever ends the pause between two pings: the connection was closed, or listening is to stop.
@@ -88,15 +86,15 @@ class Hints:
             try:
                 connection = await connect(self._place, command_timeout=self._echo, dsn=self._place.listen)
                 try:
-                    await connection.add_listener(self._channel, self._heard)
+                    await connection.add_listener(self._teller.channel, self._heard)
                     self.listening.set()
                     if lost:
                         log.info("perdure: hears of changes in %s again", self._place)
                     back_off, lost = _FIRST_BACK_OFF, False
-                    await say(connection, self._channel, "hello", self._me)
+                    await say(connection, self._teller.channel, "hello", self._teller.me)
                     self._pass_on()  # What was told while nobody listened.
                     await self._ping_on(connection)
-                    await say(connection, self._channel, "bye", self._me)
+                    await say(connection, self._teller.channel, "bye", self._teller.me)
                 finally:
                     self.listening.clear()
                     await let_go(connection)
@@ -112,7 +110,7 @@ class Hints:
         connection.add_termination_listener(self._closed)
         while not self._stopping:
             self._echoed.clear()
-            await say(connection, self._channel, "ping", self._me)
+            await say(connection, self._teller.channel, "ping", self._teller.me)
             async with asyncio.timeout(self._echo):
                 await self._echoed.wait()
             self._teller.forget_silent(3 * (self._ping + self._echo))
@@ -135,7 +133,7 @@ class Hints:
 
     def _heard(self, connection: Any, pid: int, channel: str, payload: object) -> None:
         what, _, who = str(payload).partition(" ")
-        if who == self._me:
+        if who == self._teller.me:
             if what == "ping":
                 self._echoed.set()
             return
@@ -151,10 +149,11 @@ class Hints:
 class Teller:
     """Tells the others, as far as there are any. From `start` to `stop`; event loop only."""
 
-    def __init__(self, place: Place, channel: str, me: str) -> None:
+    def __init__(self, place: Place) -> None:
         self._place = place
-        self._channel = channel
-        self._me = me
+        self.channel = f"perdure.{place.schema}"[:63]
+        #: What this process is called on the channel.
+        self.me = secrets.token_hex(8)
         #: Who else listens, and when they were last heard of.
         self._others: dict[str, float] = {}
         self._news = asyncio.Event()
@@ -202,7 +201,7 @@ class Teller:
                     if connection is None or connection.is_closed():
                         connection = await connect(self._place, command_timeout=_ECHO, dsn=self._place.listen)
                         await connection.execute("SET synchronous_commit = off")
-                    await say(connection, self._channel, "changed", self._me)
+                    await say(connection, self.channel, "changed", self.me)
                 except _FAULTS as error:
                     log.debug("perdure: others were not told of a change, and find it by polling: %s", error)
                 await asyncio.sleep(_PAUSE)

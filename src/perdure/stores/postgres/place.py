@@ -66,17 +66,20 @@ def place_of(url: str) -> Place:
     schema = given.pop("schema", "perdure")
     if not schema or not schema.isprintable() or len(schema.encode()) > _LONGEST_NAME or schema.startswith("pg_"):
         raise UsageError(
-            f"{shown(schema)} is no name for a schema: give up to {_LONGEST_NAME} printable bytes, not beginning with pg_"
+            f"the store URL has {shown(schema)} as schema, which is no name for one: "
+            f"give up to {_LONGEST_NAME} printable bytes, not beginning with pg_"
         )
     pgbouncer = _truth("pgbouncer", given.pop("pgbouncer", "false"))
     listen = given.pop("listen", None)
     if listen is not None and not re.match(r"postgres(ql)?://", listen):
-        raise UsageError(f"listen must be the postgresql:// URL of the server itself, not {shown(listen)}")
+        raise UsageError(
+            f"in the store URL, listen must be the postgresql:// URL of the server itself, not {shown(listen)}"
+        )
     dsn = urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(given), ""))
     return Place(dsn, schema, pgbouncer, listen or (None if pgbouncer else dsn))
 
 
 def _truth(name: str, text: str) -> bool:
     if text.lower() not in ("true", "false", "1", "0"):
-        raise UsageError(f"{name} must be true or false, not {shown(text)}")
+        raise UsageError(f"in the store URL {name} must be true or false, not {shown(text)}")
     return text.lower() in ("true", "1")
