@@ -8,6 +8,9 @@
 -- and each statement sees the newest state. What only turns up on the way (a child that was just born) is waited for briefly:
 -- then the whole batch is given up (lock_not_available), and its sender begins it anew.
 
+-- The functions that are called from outside have all plans below them made once for a session: to plan a statement anew for
+-- what it is called with takes longer than to run it.
+
 -- The store's clock: the one function that tests replace.
 CREATE FUNCTION @schema@.clock_1() RETURNS bigint LANGUAGE sql VOLATILE AS $$
     SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
@@ -600,7 +603,7 @@ CREATE FUNCTION @schema@.write_1(
     _spaces text[], _tokens text[], _waiting bigint[], _awaited text[]
 )
 RETURNS TABLE (place integer, answer text, key_id text, key_incarnation bigint, run @schema@.runs, message @schema@.messages)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_variable
 DECLARE
     _now bigint;

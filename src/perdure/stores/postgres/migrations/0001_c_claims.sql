@@ -85,7 +85,7 @@ CREATE FUNCTION @schema@.claim_1(
     _at bigint, _owner text, _namespaces text[], _workflows text[], _versions text[], _limit integer, _lease bigint,
     _format bigint
 ) RETURNS TABLE (was smallint, failed_on text, run @schema@.runs, messages @schema@.messages[], clock bigint)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     _now bigint := coalesce(_at, @schema@.clock_1());
@@ -148,7 +148,7 @@ END $$;
 
 -- The earliest wake time among what can be claimed, due or not. (The groups' own earliest may be of runs that cannot.)
 CREATE FUNCTION @schema@.next_wake_1(_workflows text[], _versions text[], _namespaces text[], _format bigint) RETURNS bigint
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     _group record;
     _here bigint;
@@ -170,7 +170,8 @@ END $$;
 
 -- Push on the leases that are still held at their epoch; those, with their inbox numbers.
 CREATE FUNCTION @schema@.renew_1(_at bigint, _owner text, _lease bigint, _runs bigint[], _epochs bigint[])
-RETURNS TABLE (held bigint, held_at bigint, inbox_number bigint) LANGUAGE plpgsql AS $$
+RETURNS TABLE (held bigint, held_at bigint, inbox_number bigint) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     _now bigint;
 BEGIN

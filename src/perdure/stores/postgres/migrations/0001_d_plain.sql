@@ -20,7 +20,7 @@ CREATE FUNCTION @schema@.plain_1(
     r_output bytea[], r_error bytea[], r_fingerprint text[], g_of integer[], g_tag text[], a_of integer[], a_name text[], a_value text[],
     h_of integer[], h_place integer[], h_event smallint[], h_seq bigint[], h_op text[], h_name text[], h_payload bytea[],
     h_at bigint[], h_due bigint[], h_began bigint[]
-) RETURNS TABLE (applied integer, begun bigint[]) LANGUAGE plpgsql AS $$
+) RETURNS TABLE (applied integer, begun bigint[]) LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     _now bigint;
     _turns integer := cardinality(t_run);
@@ -152,7 +152,7 @@ CREATE FUNCTION @schema@.turn_1(
     _seen bigint, _progress boolean, _started_at bigint, _output bytea, _error bytea, _fingerprint text, _consumed bigint[],
     h_event smallint[], h_seq bigint[], h_op text[], h_name text[], h_payload bytea[], h_at bigint[], h_due bigint[],
     h_began bigint[]
-) RETURNS boolean LANGUAGE plpgsql AS $$
+) RETURNS boolean LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     _now bigint := coalesce(_at, @schema@.clock_1());
 BEGIN
