@@ -11,6 +11,7 @@ import pytest
 from perdure import Context, RunEnded, RunFailed, RunNotFound, SignalTimeout, Status, step, workflow
 from perdure.model.history import Event
 from perdure.testing import TestApp
+from perdure.testing.kit import let_others_go_on
 from tests.behaviours.world import Barrier, World, ends, goes_on, parks
 
 TOKEN = "order:42"
@@ -182,6 +183,43 @@ async def test_f16_nor_one_that_meets_it_after_a_step(world: World, how: str, wh
         await parking.reached.wait()
         await send(client, how, "just in time")
         parking.release()
+        assert await run.result() == "just in time"
+
+
+@by_both
+@pytest.mark.parametrize("read", ["before", "after"])
+async def test_f16_nor_one_that_comes_here_before_the_answer_to_a_parking(world: World, how: str, read: str) -> None:
+    """The run is parked and woken again, but this process still thinks that it holds it: its inbox is read, not claimed.
+
+    `read`: the inbox is read before the answer comes, or while it does.
+    """
+
+    @step
+    async def work() -> int:
+        return 1
+
+    @workflow
+    async def works(ctx: Context) -> str:
+        await work()
+        return await ctx.wait_for_signal("go", token=TOKEN if how == "token" else None, type=str)
+
+    gate = world.gate()
+    async with world.app(works, store=gate) as app:
+        parking = gate.stop("after", "write", parks)
+        reading = gate.stop("before", "messages")
+        run = await app.start(works, id="r1")
+        await parking.reached.wait()
+        await send(app, how, "just in time")
+        if read == "before":
+            reading.release()
+            await app.engine.claimer.idle()
+            await let_others_go_on()
+            parking.release()
+        else:
+            parking.release()
+            while "r1" in {held.key.id for held in app.engine.executor.holdings.all()}:
+                await let_others_go_on()
+            reading.release()
         assert await run.result() == "just in time"
 
 

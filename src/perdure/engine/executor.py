@@ -69,6 +69,7 @@ class Executor:
         self.attempts = Attempts(means, self.drive, self._schedule, self._let_go)
         #: Called when a held run was let go: there is room again. With a time: some run wants to be looked at then.
         self.on_room: Callable[[int | None], None] = lambda wake_at: None
+        self.nudges.look = lambda: self.on_room(0)
         self._bodies: dict[WorkflowDefinition[Any, Any], WorkflowBody] = {}
         self._steps = Steps(means, self.attempts)
 
@@ -275,7 +276,8 @@ class Executor:
         if commit.status is Status.SUSPENDED:
             self.cache.put(held.key.incarnation, held.n, held.definition.fingerprint, held.instance)
             self.tell.endings.touched(held.key)
-            self.on_room(commit.wake_at)
+            # What was heard of before this answer came after the turn it answers, and has woken the run again.
+            self.on_room(0 if held.arrivals else commit.wake_at)
             return
         held.instance.close()
         if commit.status in TERMINAL:

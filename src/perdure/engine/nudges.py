@@ -31,6 +31,8 @@ class Nudges:
         self._lost = lost
         #: Has all leases renewed soon, which tells of the lost ones.
         self.renew: Callable[[], None] = lambda: None
+        #: Has due runs looked for: one that parked while its inbox was read was woken by what lies there.
+        self.look: Callable[[], None] = lambda: None
         self._nudged: set[int] = set()
         self._task: asyncio.Task[None] | None = None
 
@@ -71,6 +73,8 @@ class Nudges:
                 held = self._holdings.get(incarnation)
                 if held is not None:
                     self._deliver(held, messages)
+                else:
+                    self.look()
         except StoreError as error:
             log.warning("perdure: cannot read an inbox; the next renewal brings its messages: %s", error)
         finally:
