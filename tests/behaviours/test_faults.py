@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import gc
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -602,6 +602,25 @@ async def test_and_a_connection_lost_at_every_write(world: World, place: str, wh
         await world.pass_time(app.settle())  # it may have been seen in the store before its answer was known
         assert calls == ["a", "b"]
         assert kinds(events).count("run.completed") == 1
+
+
+def sends(batch: Sequence[Any]) -> bool:
+    return any(isinstance(write, Send) for write in batch)
+
+
+async def test_f16_a_signal_to_a_run_whose_parking_is_not_known_yet_wakes_it(world: World) -> None:
+    """It is parked in the store, and its process, which holds it still, was just told that nothing is due."""
+    gate = world.gate()
+    async with world.app(works, store=gate) as app:
+        gate.fail("after", "write", StoreUnavailable("gone"), PLACES["parks"], times=2)
+        run = await world.pass_time(app.start(works, id="r1"))
+        sending = gate.stop("before", "write", sends)
+        signal = asyncio.create_task(run.signal("go"))
+        await sending.reached.wait()
+        await app.engine.claimer.idle()
+        sending.release()
+        await world.pass_time(signal)
+        assert await world.pass_time(run.result()) == "b"
 
 
 async def test_bad_names_are_told_and_change_nothing(world: World) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from perdure import Context, RunDead, RunTimedOut, Status, current_step, step, workflow
 from perdure.model.steps import State
-from tests.behaviours.world import Barrier, World, events_of, kinds
+from tests.behaviours.world import Barrier, World, events_of, goes_on, kinds
 
 
 class Place:
@@ -68,6 +68,38 @@ async def test_lease_01_what_is_given_back_is_taken_at_once(world: World, place:
         run = bob.get_run("r1")
         assert await run.result() == "done"
         assert (await run.info()).recoveries == 0
+
+
+async def test_f74_no_step_begins_on_a_lease_that_has_run_out_meanwhile(world: World, place: Place) -> None:
+    """A process sleeps between a commit and the step that it allows; when it wakes, another one is at it."""
+    gate = world.gate()
+    async with world.app(place.body, store=gate, patience=100) as ada, world.app(place.body) as bob:
+        asleep = gate.stop("after", "write", goes_on)
+        starting = asyncio.create_task(ada.start(place.body, id="r1"))
+        await asleep.reached.wait()
+        world.clock.advance(31)
+        await bob.settle(steps=False)
+        assert place.attempts == [2]
+        asleep.release()
+        run = await starting
+        await ada.settle(steps=False)
+        assert place.attempts == [2]
+        place.barrier.open()
+        assert await run.result() == "done"
+
+
+async def test_f74_a_step_begins_late_if_the_lease_ran_out_and_nobody_took_it(world: World, place: Place) -> None:
+    gate = world.gate()
+    async with world.app(place.body, store=gate, patience=100) as ada:
+        asleep = gate.stop("after", "write", goes_on)
+        starting = asyncio.create_task(ada.start(place.body, id="r1"))
+        await asleep.reached.wait()
+        world.clock.advance(31)
+        place.barrier.open()
+        asleep.release()
+        run = await starting
+        assert await run.result() == "done"
+    assert len(place.attempts) == 1
 
 
 async def test_lease_02_whoever_lost_a_lease_stops_and_changes_nothing(world: World, place: Place) -> None:

@@ -46,7 +46,7 @@ FULL_CLASSES: dict[str, Allowed] = {
     "perdure.engine.engine.Engine": Allowed(11, "one field a part, started and stopped in one place"),
     "perdure.engine.events.Lifecycle": Allowed(12, "an event's facts, flat as subscribers and logs want them"),
     "perdure.engine.held.Held": Allowed(
-        15, "all that is in flight for one run: in two places it could disagree with itself"
+        16, "all that is in flight for one run: in two places it could disagree with itself"
     ),
     "perdure.engine.settings.Settings": Allowed(14, "one field a setting"),
     "perdure.engine.settings.SettingsKeywords": Allowed(14, "one field a setting"),

@@ -150,7 +150,7 @@ async def test_a_renewal_of_an_older_claim_does_not_cost_the_newer_one(world: Wo
         await barrier.reached.wait()
         [held] = app.engine.executor.holdings.all()
         older = Held(held.key.incarnation, held.epoch - 1, 0)
-        app.engine.executor.nudges.renewed([older], [Renewal(held.key.incarnation, lost=True)])
+        app.engine.executor.nudges.renewed([older], [Renewal(held.key.incarnation, lost=True)], 0)
         barrier.open()
         assert await run.result() == 1
     assert barrier.count == 1

@@ -66,12 +66,12 @@ class Executor:
         self.cache = Cache(means.settings.cache)
         self.tell = Telling(means.store.now, means.events)
         self.nudges = Nudges(means, self.holdings, self._schedule, self._doubt)
+        self.nudges.missed = lambda: self.on_room(0)
         self.attempts = Attempts(means, self.drive, self._schedule, self._let_go)
         #: Called when a held run was let go: there is room again. With a time: some run wants to be looked at then.
         self.on_room: Callable[[int | None], None] = lambda wake_at: None
-        self.nudges.look = lambda: self.on_room(0)
         self._bodies: dict[WorkflowDefinition[Any, Any], WorkflowBody] = {}
-        self._steps = Steps(means, self.attempts)
+        self._steps = Steps(means, self.attempts, self.nudges.sure)
 
     def instance(self, definition: WorkflowDefinition[Any, Any], run: NewRun) -> Instance:
         """A new instance of a run."""
@@ -89,6 +89,7 @@ class Executor:
         now = self._means.store.now()
         deadline = None if new.timeout is None else now + new.timeout
         held = Held(RunKey(new.id, 0), definition, self.instance(definition, new), 1, 0, deadline)
+        held.until = now + self._means.settings.lease
         turn = held.instance.begin(now)
         commit = settle(self._standing(held), held.instance, turn)
         wake_at = now + self._means.settings.lease if commit.status is Status.RUNNING else commit.wake_at
@@ -248,8 +249,9 @@ class Executor:
         self._go_on(held)
 
     def _attempt(self, held: Held, operation: Operation) -> None:
-        self.tell.step_started(held, operation)
-        self._steps.start(held, operation)
+        if self.nudges.sure(held):
+            self.tell.step_started(held, operation)
+            self._steps.start(held, operation)
 
     def _go_on(self, held: Held) -> None:
         """The run stays ours: see to its retries and timers, and to what has arrived meanwhile."""
@@ -276,7 +278,7 @@ class Executor:
         if commit.status is Status.SUSPENDED:
             self.cache.put(held.key.incarnation, held.n, held.definition.fingerprint, held.instance)
             self.tell.endings.touched(held.key)
-            # What was heard of before this answer came after the turn it answers, and has woken the run again.
+            # What it was sent meanwhile made it due; whoever sent it left it to us.
             self.on_room(0 if held.arrivals else commit.wake_at)
             return
         held.instance.close()

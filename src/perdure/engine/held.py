@@ -53,6 +53,7 @@ class Held:
         "taken",
         "tasks",
         "turn",
+        "until",
     )
 
     def __init__(
@@ -70,6 +71,8 @@ class Held:
         self.epoch = epoch
         self.n = n
         self.deadline = deadline
+        #: The lease holds at least until then.
+        self.until = 0
         #: Results and messages for the next turn, and what there is to record about steps' attempts.
         self.arrivals: list[Arrival] = []
         self.attempts: list[Entry] = []

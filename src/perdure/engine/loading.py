@@ -171,6 +171,7 @@ class Loading:
                 return
             instance = executor.instance(definition, as_new(run))
         held = Held(run.key, definition, instance, run.epoch, run.n, run.deadline)
+        held.until = run.wake_at or 0
         held.arrivals.extend(claimed.messages)
         if not executor.hold(held):
             return

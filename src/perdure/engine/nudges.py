@@ -31,8 +31,8 @@ class Nudges:
         self._lost = lost
         #: Has all leases renewed soon, which tells of the lost ones.
         self.renew: Callable[[], None] = lambda: None
-        #: Has due runs looked for: one that parked while its inbox was read was woken by what lies there.
-        self.look: Callable[[], None] = lambda: None
+        #: Has somebody look for due runs: one that was sent a message is not held any more.
+        self.missed: Callable[[], None] = lambda: None
         self._nudged: set[int] = set()
         self._task: asyncio.Task[None] | None = None
 
@@ -48,20 +48,32 @@ class Nudges:
             if self._task is None:
                 self._task = self._means.loop.create_task(self._fetch())
 
+    def sure(self, held: Held) -> bool:
+        """Whether a step of it may begin. False if its lease may have run out behind our back (the machine slept): then it is
+        renewed, and driven once more if it is still ours."""
+        if self._means.store.now() < held.until:
+            return True
+        self.renew()
+        return False
+
     def token(self, token: str) -> None:
         """There may be a new message for whoever waits for this token."""
         for held in self._holdings.all():
             if held.instance.inbox.waits_for(token_key(token)):
                 self.run(held.key.incarnation)
 
-    def renewed(self, claims: Sequence[Claim], renewals: Sequence[Renewal]) -> None:
-        """What the store said when these claims were renewed. Those that we have by another claim by now do not count."""
+    def renewed(self, claims: Sequence[Claim], renewals: Sequence[Renewal], until: int) -> None:
+        """What the store said when these claims were renewed: up to `until`. Those that we have by another claim by now do not
+        count."""
         for claim, renewal in zip(claims, renewals, strict=True):
             held = self._holdings.get(claim.incarnation)
             if held is None or held.epoch != claim.epoch:
                 continue
             if not renewal.lost:
+                held.until = until
                 self._deliver(held, renewal.messages)
+                if len(held.tasks) != len(held.instance.steps):
+                    self._schedule(held)  # perhaps they had to wait for this
             elif held.commit is None:  # else the commit's own answer says it, and what became of the run
                 self._lost(held)
 
@@ -74,7 +86,7 @@ class Nudges:
                 if held is not None:
                     self._deliver(held, messages)
                 else:
-                    self.look()
+                    self.missed()
         except StoreError as error:
             log.warning("perdure: cannot read an inbox; the next renewal brings its messages: %s", error)
         finally:

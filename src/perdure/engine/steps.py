@@ -37,8 +37,10 @@ class Report(Protocol):
 class Steps:
     """The step attempts of one engine. Event loop only."""
 
-    def __init__(self, means: Means, report: Report) -> None:
+    def __init__(self, means: Means, report: Report, sure: Callable[[Held], bool]) -> None:
         self._means = means
+        #: False: the run may not be ours any more. What has not begun is asked for again once that is known.
+        self._sure = sure
         self._report = report
         self._threads = Threads(means.settings.max_threads)
         self._running = 0
@@ -164,8 +166,12 @@ class Steps:
     def _next(self) -> None:
         while self._waiting and self._running < self._means.settings.max_steps:
             held, operation = self._waiting.popleft()
-            if held.tasks.get(operation.seq) is QUEUED:
+            if held.tasks.get(operation.seq) is not QUEUED:
+                continue
+            if self._sure(held):
                 self.start(held, operation)
+            else:
+                del held.tasks[operation.seq]
 
 
 def _nothing() -> None:

@@ -174,7 +174,7 @@ class Renewal:
             except StoreError as error:
                 log.warning("perdure: cannot renew %d leases, trying again: %s", len(claims), error)
                 return
-            self._tell(self._executor.nudges.renewed, claims, renewals)
+            self._tell(self._executor.nudges.renewed, claims, renewals, now + self._means.settings.lease)
         self._renewed = now
 
     def _give_back(self, renewer: Renewer) -> bool:
