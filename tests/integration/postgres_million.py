@@ -18,8 +18,8 @@ ENDED, BACKLOG, SLEEPING, QUIET = 850_000, 880_000, 980_000, 999_990
 FILL = """
 INSERT INTO @schema@.runs (
     id, incarnation, workflow, version, namespace, status, input, seed, output, owner, epoch, n, inbox, seen, wake_at,
-    listening, tags, depth, format, recoveries, created_at, updated_at, ended_at, fingerprint, parent_id,
-    parent, urgency, definition
+    listening, tags, depth, format, recoveries, created_at, updated_at, ended_at, fingerprint, parent_id, parent,
+    urgency, definition
 )
 SELECT 'run-' || md5(i::text), i, d.workflow, '1',
     CASE WHEN i > @ended@ AND i <= @backlog@ THEN 'busy' ELSE 'ns' || i % 1000 END, d.status, '{"a":1}', i,

@@ -51,6 +51,16 @@ async def two_due(kit: Kit) -> Actors:
     return {"r": await kit.create("r"), "s": await kit.create("s")}
 
 
+async def two_held(kit: Kit) -> Actors:
+    return {"r": await kit.hold("r"), "s": await kit.hold("s")}
+
+
+async def two_lapsed(kit: Kit) -> Actors:
+    actors = await two_held(kit)
+    kit.clock.set((actors["s"].wake_at or 0) + 1)
+    return actors
+
+
 async def nobody(kit: Kit) -> Actors:
     return {}
 
@@ -70,6 +80,13 @@ async def family(kit: Kit) -> Actors:
     parent = await kit.hold("p")
     await kit.apply(turn(parent, children=(NewChild(0, new("c", awaited_as="c", depth=1)),)))
     return {"p": parent, "c": await kit.take("c", "bob")}
+
+
+async def siblings(kit: Kit) -> Actors:
+    """A parent that awaits two children; ada holds it, bob the children."""
+    parent = await kit.hold("p")
+    await kit.apply(turn(parent, children=tuple(NewChild(seq, new(f"c{seq}", awaited_as=f"c{seq}")) for seq in (0, 1))))
+    return {"p": parent} | {each.run.id: each.run for each in await kit.claim("bob")}
 
 
 async def three(kit: Kit) -> Actors:
@@ -158,6 +175,10 @@ PARENT_CANCELS = Batch(lambda a: [turn(a["p"], cancels=("c",))])
 CHILD_ENDS = Batch(lambda a: [complete(a["c"], b"7")])
 CHILD_CONTINUES = Batch(lambda a: [complete(a["c"], successor=new("c~1", depth=1))])
 CHILD_BEARS = Batch(lambda a: [turn(a["c"], children=(NewChild(0, new("gc", depth=2)),))])
+BOTH_GO_ON = Batch(lambda a: [turn(a["r"], entries=(scheduled(0),)), turn(a["s"], entries=(scheduled(0),))])
+BOTH_PARK = Batch(lambda a: [park(a["s"]), park(a["r"])])
+BOTH_END = Batch(lambda a: [complete(a["r"]), complete(a["s"])])
+CHILDREN_END = Batch(lambda a: [complete(a["c0"], b"0"), complete(a["c1"], b"1")])
 FIRST_TURN = Batch(
     lambda a: [
         Create(
@@ -238,6 +259,24 @@ RACES: Final[dict[str, Race]] = {
     ),
     "one-batch-turned-cancel": Race(
         family, Batch(lambda a: [park(a["p"]), complete(a["c"], b"7")]), Batch(lambda a: [Cancel("p", STOP)])
+    ),
+    # Plain turns and new runs in one batch go a way of their own.
+    "both-go-on-send": Race(two_held, BOTH_GO_ON, SENT),
+    "both-go-on-both-go-on": Race(two_held, BOTH_GO_ON, BOTH_PARK),
+    "both-park-send": Race(two_held, BOTH_PARK, SENT),
+    "both-end-cancel": Race(two_held, BOTH_END, CANCELLED),
+    "both-end-delete": Race(two_held, BOTH_END, DELETED),
+    "both-end-claim": Race(two_lapsed, BOTH_END, CLAIMED),
+    "both-park-renew": Race(two_held, BOTH_PARK, RENEWED),
+    "children-end-parent-parks": Race(siblings, CHILDREN_END, PARENT_PARKS),
+    "children-end-parent-ends": Race(siblings, CHILDREN_END, PARENT_ENDS),
+    "children-end-parent-cancelled": Race(siblings, CHILDREN_END, Batch(lambda a: [Cancel("p", STOP)])),
+    "children-end-one-cancelled": Race(siblings, CHILDREN_END, Batch(lambda a: [Cancel("c1", STOP)])),
+    "create-two-create-two": Race(
+        nobody,
+        Batch(lambda a: [Create(run=new("r")), Create(run=new("s"))]),
+        Batch(lambda a: [Create(run=new("s")), Create(run=new("r"))]),
+        anew=True,
     ),
     "requeue-parent-joins": Race(failed_child, Batch(lambda a: [Requeue("c")]), PARENT_JOINS),
     "requeue-parent-joins-again": Race(failed_child, Batch(lambda a: [Requeue("c")]), PARENT_JOINS_AGAIN),

@@ -59,11 +59,16 @@ def fault_of(error: BaseException) -> Fault:
     """Everything that is plainly neither the lock, the data nor the schema is taken for a lost connection."""
     if isinstance(error, _BUSY):
         return Fault.BUSY
-    if isinstance(error, _STORE):
+    if isinstance(error, _STORE) or _is_unasked_bouncer(error):
         return Fault.STORE
     if isinstance(error, _DATA):
         return Fault.DATA
     return Fault.LOST
+
+
+def _is_unasked_bouncer(error: BaseException) -> bool:
+    """Settings of a session are what a PgBouncer refuses to take. (What else it says with this code will pass.)"""
+    return isinstance(error, pg.ProtocolViolationError) and "startup parameter" in str(error)
 
 
 def told(place: Place, error: BaseException) -> StoreError:
@@ -91,7 +96,9 @@ def _advice(place: Place, error: BaseException) -> str:
         return "create the database first, or check its name"
     if isinstance(error, pg.ReadOnlySQLTransactionError):
         return "the server takes no writes: is it a replica?"
-    if isinstance(error, pg.InvalidSQLStatementNameError | pg.DuplicatePreparedStatementError):
+    if isinstance(
+        error, pg.InvalidSQLStatementNameError | pg.DuplicatePreparedStatementError | pg.ProtocolViolationError
+    ):
         return "if there is a PgBouncer in transaction mode between, say so: add pgbouncer=true to the URL"
     return "run `perdure migrate`"
 

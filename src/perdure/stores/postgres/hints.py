@@ -13,6 +13,7 @@ import logging
 import secrets
 import time  # noqa: TID251  # pings and pauses are elapsed time, not the store's
 from collections.abc import Callable
+from hashlib import sha256
 from typing import Any, Final
 
 import asyncpg
@@ -151,7 +152,7 @@ class Teller:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self.channel = f"perdure.{place.schema}"[:63]
+        self.channel = _channel(place.schema)
         #: What this process is called on the channel.
         self.me = secrets.token_hex(8)
         #: Who else listens, and when they were last heard of.
@@ -208,6 +209,12 @@ class Teller:
         finally:
             if connection is not None:
                 await let_go(connection)
+
+
+def _channel(schema: str) -> str:
+    """The schema's own. (Channels have names of at most 63 bytes: that of a longer one is its digest.)"""
+    name = f"perdure.{schema}"
+    return name if len(name.encode()) < 64 else f"perdure.{sha256(schema.encode()).hexdigest()[:40]}"
 
 
 async def say(connection: asyncpg.Connection[Any], channel: str, what: str, who: str) -> None:

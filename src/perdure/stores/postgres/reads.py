@@ -11,8 +11,9 @@ from perdure.model.messages import Message
 from perdure.model.run import Run
 from perdure.ports.store import RunQuery, Standing
 from perdure.stores.postgres.connections import Connections
+from perdure.stores.postgres.listing import listing
 from perdure.stores.postgres.place import Place
-from perdure.stores.postgres.rows import STATUS_CODES, STATUSES, Row, to_entry, to_message, to_run
+from perdure.stores.postgres.rows import STATUSES, Row, to_entry, to_message, to_run
 
 
 class Reads:
@@ -60,53 +61,7 @@ class Reads:
         }
 
     async def runs(self, query: RunQuery) -> Sequence[Run]:
-        """Newest first. One range of an index for each status asked for, each cut at the limit, then merged.
-
-        (Incarnations are given in the order of creation, so that they alone give the order.)
-        """
         if out_of_bounds((query.workflow, query.namespace, query.tag, query.before, query.attributes)):
             return []
-        source, lead, conditions, values = self._conditions(query)
-        codes: Sequence[int | None] = [STATUS_CODES[status] for status in dict.fromkeys(query.statuses)] or [None]
-        values.append(query.limit)
-        limit = f"LIMIT ${len(values)}"
-        branches: list[str] = []
-        for code in codes:
-            where = [*conditions, *([] if code is None else [f"r.status = {code}"])]
-            condition = f"WHERE {' AND '.join(where)}" if where else ""
-            branches.append(f"(SELECT r.* FROM {source} {condition} ORDER BY {lead}.incarnation DESC {limit})")
-        text = f"SELECT * FROM ({' UNION ALL '.join(branches)}) AS found ORDER BY incarnation DESC {limit}"
+        text, values = listing(self._schema, query)
         return list(map(to_run, await self.fetch(text, *values)))
-
-    def _conditions(self, query: RunQuery) -> tuple[str, str, list[str], list[Any]]:
-        """Tables, the one that leads, conditions and their values.
-
-        A tag or attribute leads, if there is one: its index lists its runs in their order. Others are looked up run by run
-        (OFFSET 0: they are not to become a join, for which all that have the attribute would be sorted).
-        """
-        source, lead, conditions, values = f"{self._schema}.runs AS r", "r", list[str](), list[Any]()
-        for number, pair in enumerate(query.attributes):
-            if number or query.tag is not None:
-                conditions.append(
-                    f"EXISTS (SELECT 1 FROM {self._schema}.attributes AS a WHERE a.name = ${len(values) + 1} "
-                    f"AND a.value = ${len(values) + 2} AND a.incarnation = r.incarnation OFFSET 0)"
-                )
-            else:
-                source += f" JOIN {self._schema}.attributes AS f ON f.incarnation = r.incarnation"
-                conditions.append(f"f.name = ${len(values) + 1} AND f.value = ${len(values) + 2}")
-                lead = "f"
-            values += pair
-        if query.tag is not None:
-            source += f" JOIN {self._schema}.tags AS t ON t.incarnation = r.incarnation"
-            lead = "t"
-        for column, wanted in (
-            ("t.tag =", query.tag),
-            ("r.workflow =", query.workflow),
-            ("r.namespace =", query.namespace),
-            ("r.parent =", None if query.parent is None else query.parent.incarnation),
-            (f"{lead}.incarnation <", query.before),
-        ):
-            if wanted is not None:
-                values.append(wanted)
-                conditions.append(f"{column} ${len(values)}")
-        return source, lead, conditions, values

@@ -18,7 +18,6 @@ _PATIENCE: Final = "60s"
 _KEY: Final = 0x50726472
 
 _TABLE: Final = """
-    CREATE SCHEMA IF NOT EXISTS {0};
     CREATE TABLE IF NOT EXISTS {0}.migrations (
         number integer PRIMARY KEY,
         name text NOT NULL,
@@ -27,6 +26,14 @@ _TABLE: Final = """
         applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
     );
 """
+
+_THERE: Final = """
+    SELECT relname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = $1 AND c.relname IN ('migrations', 'runs')
+"""
+
+#: What the driver raises, also where the connection is lost.
+_DRIVERS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
 
 #: The oldest code (by the newest migration it knows) that can go on after each migration.
 _SERVES: Final = {1: 1}
@@ -50,17 +57,18 @@ async def prepare(connection: asyncpg.Connection[Any], place: Place, *, migrate:
         raise StoreUnavailable(
             f"the store {place} is being migrated by another process for more than {_PATIENCE}; try again, or look for it"
         ) from error
-    except asyncpg.PostgresError as error:
+    except _DRIVERS as error:
         raise told(place, error) from error
 
 
 async def pending(connection: asyncpg.Connection[Any], place: Place) -> Sequence[Migration]:
     """The migrations that the schema lacks. Raises `StoreMismatch` if the schema is none of ours, or too new."""
     known = migrations()
-    if not await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", f"{place.quoted}.migrations"):
-        foreign = await connection.fetchval("SELECT to_regclass($1)::text", f"{place.quoted}.runs")
-        if foreign is not None:
-            raise StoreMismatch(f"the store {place} has a table {foreign} that is not ours; choose another schema")
+    # In one look: between two of them somebody else may have made both tables.
+    there = {row["relname"] for row in await connection.fetch(_THERE, place.schema)}
+    if "migrations" not in there:
+        if there:
+            raise StoreMismatch(f"the store {place} has a table runs that is not ours; choose another schema")
         return known
     rows = await connection.fetch(f"SELECT number, serves FROM {place.quoted}.migrations")
     done = {row["number"] for row in rows}
@@ -79,6 +87,9 @@ async def _apply(connection: asyncpg.Connection[Any], place: Place, migration: M
         await connection.execute(f"SET LOCAL lock_timeout = '{_PATIENCE}'")
         await connection.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", _KEY, place.schema, timeout=90)
         if not await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", f"{place.quoted}.migrations"):
+            # Not IF NOT EXISTS: that asks for the right to create schemas also where this one is there.
+            if not await connection.fetchval("SELECT to_regnamespace($1) IS NOT NULL", place.quoted):
+                await connection.execute(f"CREATE SCHEMA {place.quoted}")
             await connection.execute(_TABLE.format(place.quoted))
         done = await connection.fetchval(
             f"SELECT true FROM {place.quoted}.migrations WHERE number = $1", migration.number
@@ -103,7 +114,7 @@ async def plan(place: Place) -> Sequence[Migration]:
     connection = await connect(place)
     try:
         return await pending(connection, place)
-    except asyncpg.PostgresError as error:
+    except _DRIVERS as error:
         raise told(place, error) from error
     finally:
         await connection.close()

@@ -24,12 +24,16 @@ class Migration(Struct, frozen=True):
 
     number: int
     name: str
-    #: With @schema@ where the quoted schema goes.
+    #: With @schema@ where the quoted schema goes, also at the beginning of texts; bodies of functions between $$.
     sql: str
 
     def text(self, schema: str) -> str:
         """The SQL for a schema (quoted)."""
-        return self.sql.replace("@schema@", schema)
+        end = "$body$"
+        while end in schema:
+            end = f"{end[:-1]}_$"
+        within_text = schema.replace("'", "''")
+        return self.sql.replace("$$", end).replace("'@schema@", f"'{within_text}").replace("@schema@", schema)
 
 
 _NAMES: Final = {1: "initial"}
