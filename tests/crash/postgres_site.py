@@ -59,14 +59,14 @@ class PostgresSite:
         self._admin = Admin(server.url())
         self._admin.execute(STRIKE)
         self._restarts = list(RESTARTS)
-        self._done: list[Mode] = []
+        self._restarted: list[Mode] = []
         self._struck: set[int] = set()
 
     async def harm(self, rng: random.Random, share: float) -> bool:
         if self._restarts and share >= self._restarts[0][0]:
             _, mode = self._restarts.pop(0)
             await asyncio.to_thread(self._restart, mode)
-            self._done.append(mode)
+            self._restarted.append(mode)
         elif rng.random() < 0.35:
             struck = await asyncio.to_thread(self._admin.value, "SELECT strike($1, $2)", rng.random() < 0.7, 0.5)
             if struck is not None:
@@ -114,21 +114,26 @@ class PostgresSite:
             return [str(dict(row)) for row in self._admin.rows(f"{OURS} AND state <> 'idle'")]
         return ["the server does not answer"]
 
-    def tell(self, report: Report) -> None:
-        writing = sum(int(pid) in self._struck and xid != "0" for pid, xid in _TERMINATED.findall(self._server.log()))
-        report.store += [
-            f"{len(self._struck)} connections terminated, {writing} of them inside a transaction that had written",
-            f"{len(self._done)} restarts of the server: {', '.join(self._done)}",
+    def done(self) -> list[str]:
+        return [
+            f"{len(self._struck)} connections terminated, {self._writing()} of them inside a transaction that had written",
+            f"{len(self._restarted)} restarts of the server: {', '.join(self._restarted)}",
         ]
-        report.missed += [
+
+    def missed(self, report: Report) -> list[str]:
+        return [
             what
             for count, what in (
-                (writing, "no connection was terminated inside a transaction that had written"),
+                (self._writing(), "no connection was terminated inside a transaction that had written"),
                 (report.fenced, "no run was fenced off from a process that had been paused"),
                 (report.adopted, "no commit had been applied although its answer was lost"),
             )
             if not count
         ]
+
+    def _writing(self) -> int:
+        ended = _TERMINATED.findall(self._server.log())
+        return sum(int(pid) in self._struck and xid != "0" for pid, xid in ended)
 
     def close(self) -> None:
         self._admin.close()

@@ -55,8 +55,8 @@ class Report:
     #: What was done to the store itself, in words.
     store: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    #: What must happen in such a test, and did not.
-    missed: list[str] = field(default_factory=list)
+    #: What should have been hit, and was not.
+    missing: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         return "\n".join([*self.lines(), *(f"  {problem}" for problem in self.problems[:20])])
@@ -74,9 +74,9 @@ class Report:
             f"{len(self.problems)} problems",
         ]
 
-    def judge(self) -> None:
-        """Note what was missed: a test that hit nothing proves nothing."""
-        self.missed += [
+    def missed(self) -> list[str]:
+        """What must happen in such a test and did not: one that hits nothing proves nothing."""
+        return [
             what
             for count, what in (
                 (self.kills.in_step, "no kill landed inside a step"),

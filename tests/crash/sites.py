@@ -43,8 +43,12 @@ class Site(Protocol):
         """Who has which lock, as far as it can be told, for a test in which nothing moves."""
         ...
 
-    def tell(self, report: Report) -> None:
-        """Note what was done to the store, and what should have been."""
+    def done(self) -> list[str]:
+        """What was done to the store, in words."""
+        ...
+
+    def missed(self, report: Report) -> list[str]:
+        """What should have been hit, and was not yet."""
         ...
 
 
@@ -86,5 +90,8 @@ class SqliteSite:
             if f":{inode} " in line
         ]
 
-    def tell(self, report: Report) -> None:
-        """Nothing was done to it."""
+    def done(self) -> list[str]:
+        return []
+
+    def missed(self, report: Report) -> list[str]:
+        return []

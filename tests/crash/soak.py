@@ -46,10 +46,10 @@ async def main() -> int:
         f"PostgreSQL {version}; Python {platform.python_version()} on {platform.system()}, {os.cpu_count()} cores",
         *report.lines(),
         *report.problems[:50],
-        *report.missed,
+        *report.missing,
     ]
     sys.stdout.write("\n".join(lines) + "\n")
-    return 1 if report.problems or report.missed else 0
+    return 1 if report.problems or report.missing else 0
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ def carry_out(site: Site, plan: Plan, folder: Path) -> None:
     report = asyncio.run(crash(site, plan, SEED, folder))
     sys.stdout.write(f"{report}\n")
     assert report.problems == []
-    assert report.missed == []
+    assert report.missing == []
 
 
 def test_f14_f28_a_mixed_load_survives_kills_anywhere(tmp_path: Path) -> None:
