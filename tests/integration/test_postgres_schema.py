@@ -7,6 +7,7 @@ import contextlib
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -192,6 +193,25 @@ def test_what_was_released_is_never_edited() -> None:
         assert kept == {file.name: file.read_bytes() for file in CURRENT.glob(f"{folder.name}_*.sql")}, (
             f"the SQL of migration {folder.name} is not as it was kept; {__doc__}"
         )
+
+
+@pytest.mark.parametrize("folder", released(), ids=lambda folder: folder.name)
+async def test_f86_a_schema_of_each_release_becomes_what_a_new_one_is(
+    folder: Path, postgres_database: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = [
+        Migration(int(each.name), "released", "\n".join(file.read_text() for file in sorted(each.iterdir())))
+        for each in released()
+        if each.name <= folder.name
+    ]
+    old, fresh = Schema(postgres_database("old"), "perdure"), Schema(postgres_database("fresh"), "perdure")
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "migrations", lambda: before)
+        await opened(old)
+    await opened(old)
+    await opened(fresh)
+    with Admin(old.url) as one, Admin(fresh.url) as other:
+        assert looks(one, "perdure") == looks(other, "perdure")
 
 
 class OnLaterSchema:
