@@ -51,19 +51,18 @@ SELECT setval('@schema@.incarnations', @runs@);
 """
 
 
-def fill(schema: Schema) -> None:
-    """Into a schema that is migrated and empty. Nobody analyzes it but who is told to."""
+def fill(schema: Schema, parts: int = 1) -> None:
+    """Into a schema that is migrated and empty: all of them, or one of so many parts. Nobody analyzes but who is told to."""
     facets = searchable(b'{"customer": 42, "plan": "pro"}')
     assert list(facets) == [("customer", "42"), ("plan", '"pro"')]
-    numbers = {"runs": RUNS, "ended": ENDED, "backlog": BACKLOG, "sleeping": SLEEPING, "quiet": QUIET, "now": START}
-    text = FILL.replace("@schema@", f'"{schema.name}"')
+    numbers = {"runs": RUNS, "ended": ENDED, "backlog": BACKLOG, "sleeping": SLEEPING, "quiet": QUIET}
+    text = FILL.replace("@schema@", f'"{schema.name}"').replace("@now@", f"{START}::bigint")
     for name, number in numbers.items():
-        text = text.replace(f"@{name}@", f"{number}::bigint" if name != "runs" else str(number))
+        text = text.replace(f"@{name}@", f"{number // parts}::bigint")
     with Admin(schema.url) as admin:
-        for table in ("runs", "tags", "attributes", "history", "messages"):
-            admin.execute(f'ALTER TABLE "{schema.name}".{table} SET (autovacuum_enabled = false)')
-        # An index is quicker made afterwards than kept up to date.
-        indexes = [tuple(row) for row in admin.rows(INDEXES, schema.name)]
+        leave_alone(schema, admin)
+        # An index is quicker made afterwards than kept up to date. (But that makes sessions forget their plans.)
+        indexes = [tuple(row) for row in admin.rows(INDEXES, schema.name)] if parts == 1 else []
         for name, _ in indexes:
             admin.execute(f'DROP INDEX "{schema.name}".{name}')
         admin.execute("SET maintenance_work_mem = '256MB'")
@@ -72,6 +71,18 @@ def fill(schema: Schema) -> None:
                 admin.execute(statement)
         for _, definition in indexes:
             admin.execute(definition)
+
+
+def leave_alone(schema: Schema, admin: Admin) -> None:
+    """The server shall not look at the tables by itself."""
+    for table in ("runs", "tags", "attributes", "history", "messages"):
+        admin.execute(f'ALTER TABLE "{schema.name}".{table} SET (autovacuum_enabled = false)')
+
+
+def forget(schema: Schema, admin: Admin) -> None:
+    """Empty what is filled here."""
+    for table in ("runs", "tags", "attributes", "history", "messages"):
+        admin.execute(f'DELETE FROM "{schema.name}".{table}')
 
 
 #: Not those of primary keys.

@@ -47,6 +47,12 @@ async def lapsed(kit: Kit) -> Actors:
     return {"r": run}
 
 
+async def one_due(kit: Kit) -> Actors:
+    run = await kit.create("r")
+    kit.clock.advance(1)
+    return {"r": run}
+
+
 async def two_due(kit: Kit) -> Actors:
     return {"r": await kit.create("r"), "s": await kit.create("s")}
 
@@ -198,6 +204,11 @@ async def _audit(store: Store, actors: Actors) -> list[Finding]:
     return list(await store.audit())
 
 
+async def _block(store: Store, actors: Actors) -> list[Finding]:
+    return list(await store.block_unserved(0))
+
+
+BLOCKED = Verb(_block, skips=True)
 UNBLOCKED = Verb(_unblock)
 AUDITED = Verb(_audit)
 
@@ -328,6 +339,14 @@ RACES: Final[dict[str, Race]] = {
     "unblock-cancel": Race(blocked, UNBLOCKED, CANCELLED),
     "unblock-requeue": Race(blocked, UNBLOCKED, REQUEUED),
     "unblock-claim": Race(blocked, UNBLOCKED, CLAIMED),
+    "block-claim": Race(one_due, BLOCKED, CLAIMED),
+    "block-cancel": Race(one_due, BLOCKED, CANCELLED),
+    "block-delete": Race(one_due, BLOCKED, DELETED),
+    "block-send": Race(one_due, BLOCKED, SENT),
+    "block-turn": Race(lapsed, BLOCKED, GOES_ON),
+    "block-end": Race(lapsed, BLOCKED, ENDS),
+    "block-renew": Race(lapsed, BLOCKED, RENEWED),
+    "block-block": Race(one_due, BLOCKED, BLOCKED),
     "audit-park": Race(held, AUDITED, PARKS),
     "audit-send": Race(parked, AUDITED, SENT),
     "die-send": Race(held, DIES, SENT),

@@ -65,8 +65,10 @@ async def act(store: Store, script: Script, counts: Counter[str]) -> None:
         await store.release(owner, held)
     elif draw < 99:
         await store.unblock(script.serves())
-    else:
+    elif script.chance(5):
         await store.audit()
+    else:
+        await store.block_unserved(0)
     counts["deeds"] += 1
 
 

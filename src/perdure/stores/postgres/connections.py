@@ -39,6 +39,19 @@ class Fault(Enum):
     STORE = auto()  # it will not work next time either: privileges, a schema that is not there
 
 
+#: For each session. All that we ask for is found by an index. But plans are kept, and those made while the tables were empty
+#: would go on to walk through them when they have filled, until somebody analyzes them.
+_SETTINGS: Final = {
+    "lock_timeout": "10s",
+    "jit": "off",
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_material": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+}
+_SET_LOCAL: Final = "; ".join(f"SET LOCAL {name} = '{value}'" for name, value in _SETTINGS.items())
+
 _BUSY: Final = (pg.SerializationError, pg.DeadlockDetectedError, pg.LockNotAvailableError)
 _DATA: Final = (pg.DataError, pg.IntegrityConstraintViolationError, pg.ProgramLimitExceededError, UnicodeError)
 _STORE: Final = (
@@ -170,7 +183,7 @@ class Connections:
             try:
                 if self._place.pgbouncer:
                     async with connection.transaction():
-                        await connection.execute("SET LOCAL lock_timeout = '10s'")
+                        await connection.execute(_SET_LOCAL)
                         result = await work(connection)
                 else:
                     result = await work(connection)
@@ -219,7 +232,7 @@ async def connect(
 ) -> asyncpg.Connection[Any]:
     """A connection. Raises `StoreUnavailable` and `StoreMismatch`."""
     pooled = place.pgbouncer and dsn is None
-    settings = {} if pooled else {"application_name": "perdure", "jit": "off", "lock_timeout": "10s"}
+    settings = {} if pooled else {"application_name": "perdure", **_SETTINGS}
     try:
         return await asyncpg.connect(
             dsn or place.dsn,

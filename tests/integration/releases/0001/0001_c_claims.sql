@@ -179,7 +179,7 @@ BEGIN
     _now := coalesce(_at, @schema@.clock_1());
     RETURN QUERY
     UPDATE @schema@.runs AS r SET wake_at = _now + _lease FROM unnest(_runs, _epochs) AS h (incarnation, epoch)
-    WHERE r.incarnation = h.incarnation AND r.epoch = h.epoch AND r.owner = _owner AND r.status = 1
+    WHERE r.incarnation = h.incarnation AND r.epoch = h.epoch AND r.owner = _owner AND r.status + 0 = 1
     RETURNING r.incarnation, r.epoch, r.inbox;
 END $$;
 
@@ -194,7 +194,7 @@ BEGIN
     _now := coalesce(_at, @schema@.clock_1());
     UPDATE @schema@.runs AS r SET status = 0, wake_at = _now, updated_at = _now, owner = NULL, epoch = r.epoch + 1
     FROM unnest(_runs, _epochs) AS h (incarnation, epoch)
-    WHERE r.incarnation = h.incarnation AND r.epoch = h.epoch AND r.owner = _owner AND r.status = 1;
+    WHERE r.incarnation = h.incarnation AND r.epoch = h.epoch AND r.owner = _owner AND r.status + 0 = 1;
     GET DIAGNOSTICS _released = ROW_COUNT;
     RETURN _released;
 END $$;
@@ -231,7 +231,9 @@ BEGIN
         SELECT r.incarnation FROM @schema@.runs AS r
         WHERE r.wake_at IS NULL AND (r.status IN (0, 1) OR (r.status = 2 AND NOT r.listening))
         UNION
-        SELECT r.incarnation FROM @schema@.messages AS m JOIN @schema@.runs AS r USING (incarnation)
+        SELECT r.incarnation FROM @schema@.messages AS m CROSS JOIN LATERAL (
+            SELECT * FROM @schema@.runs WHERE incarnation = m.incarnation OFFSET 0
+        ) AS r
         WHERE m.number > r.seen AND r.status = 2 AND r.listening AND r.wake_at IS NULL
         ORDER BY 1
     );
@@ -240,6 +242,6 @@ BEGIN
     IF _heal AND cardinality(_astray) > 0 THEN
         PERFORM 1 FROM @schema@.runs WHERE incarnation = ANY (_astray) ORDER BY incarnation FOR NO KEY UPDATE;
         UPDATE @schema@.runs SET wake_at = _now, updated_at = _now
-        WHERE incarnation = ANY (_astray) AND wake_at IS NULL AND status < 3;
+        WHERE incarnation = ANY (_astray) AND wake_at IS NULL AND status + 0 < 3;
     END IF;
 END $$;

@@ -34,7 +34,7 @@ BEGIN
         IF 4 <= ANY (t_status) THEN
             _parents := ARRAY(
                 SELECT r.parent FROM unnest(t_run, t_status) AS t (run, status)
-                JOIN @schema@.runs AS r ON r.incarnation = t.run WHERE t.status >= 4 AND r.parent IS NOT NULL
+                JOIN @schema@.runs AS r ON r.incarnation = t.run WHERE t.status >= 4 AND r.parent + 0 IS NOT NULL
             );
         END IF;
         IF _turns > 1 OR cardinality(_parents) > 0 THEN
@@ -72,7 +72,7 @@ BEGIN
             place, run, owner, epoch, n, more, status, wake_at, listening, seen, progress, started_at, output, error, fingerprint
         )
         -- The fence once more: a turn by itself was not locked before.
-        WHERE r.incarnation = t.run AND t.place < applied AND r.status = 1 AND r.owner = t.owner AND r.epoch = t.epoch
+        WHERE r.incarnation = t.run AND t.place < applied AND r.status + 0 = 1 AND r.owner = t.owner AND r.epoch = t.epoch
             AND r.n = t.n AND (t.status = 1 OR r.inbox <= t.seen);
         IF _turns = 1 AND t_place[1] < applied THEN
             GET DIAGNOSTICS _count = ROW_COUNT;
@@ -160,13 +160,13 @@ BEGIN
         UPDATE @schema@.runs SET n = n + cardinality(h_event), seen = _seen,
             recoveries = CASE WHEN _progress THEN 0 ELSE recoveries END, started_at = coalesce(started_at, _started_at),
             updated_at = _now, output = NULL, error = NULL, fingerprint = NULL
-        WHERE incarnation = _run AND status = 1 AND owner = _owner AND epoch = _epoch AND n = _n;
+        WHERE incarnation = _run AND status + 0 = 1 AND owner = _owner AND epoch = _epoch AND n = _n;
     ELSE
         UPDATE @schema@.runs SET n = n + cardinality(h_event), seen = _seen,
             recoveries = CASE WHEN _progress THEN 0 ELSE recoveries END, started_at = coalesce(started_at, _started_at),
             updated_at = _now, status = _status, owner = NULL, wake_at = _wake_at, listening = _listening, output = _output,
             error = _error, fingerprint = _fingerprint, ended_at = CASE WHEN _status >= 4 THEN _now ELSE ended_at END
-        WHERE incarnation = _run AND status = 1 AND owner = _owner AND epoch = _epoch AND n = _n AND inbox <= _seen
+        WHERE incarnation = _run AND status + 0 = 1 AND owner = _owner AND epoch = _epoch AND n = _n AND inbox <= _seen
             AND (_status < 4 OR (
                 (awaited_as IS NULL OR parent IS NULL)
                 AND NOT EXISTS (SELECT 1 FROM @schema@.waits AS w WHERE w.incarnation = _run)
@@ -194,7 +194,7 @@ BEGIN
             r.awaited_as, r.status, CASE WHEN r.status = 4 THEN r.output ELSE r.error END AS payload
         FROM unnest(t_run, t_place, t_status) AS t (run, place, status)
         JOIN @schema@.runs AS r ON r.incarnation = t.run
-        JOIN @schema@.runs AS p ON p.incarnation = r.parent AND p.status < 4
+        JOIN @schema@.runs AS p ON p.incarnation = r.parent AND p.status + 0 < 4
         WHERE t.status >= 4 AND t.place < _upto AND r.awaited_as IS NOT NULL
     ), told AS (
         INSERT INTO @schema@.messages (incarnation, number, kind, name, payload, failed, at)

@@ -48,6 +48,8 @@ CREATE TABLE @schema@.runs (
     definition integer NOT NULL
 ) WITH (fillfactor = 75, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
 
+-- Plans are kept, also those made while there was little here. So a statement that names runs says `status + 0`, or `parent + 0`,
+-- where it asks for these too: no plan shall come by another index than that of the primary key.
 CREATE UNIQUE INDEX runs_by_id ON @schema@.runs (id);
 -- Who is due next: one range for each definition, namespace and urgency.
 CREATE INDEX runs_due ON @schema@.runs (definition, namespace, urgency, wake_at, incarnation) WHERE wake_at IS NOT NULL;

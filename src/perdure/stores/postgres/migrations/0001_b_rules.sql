@@ -110,7 +110,7 @@ END $$;
 CREATE FUNCTION @schema@.tell_1(_parent bigint, _name text, _payload bytea, _failed boolean, _now bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM 1 FROM @schema@.runs WHERE incarnation = _parent AND status < 4 FOR NO KEY UPDATE;
+    PERFORM 1 FROM @schema@.runs WHERE incarnation = _parent AND status + 0 < 4 FOR NO KEY UPDATE;
     IF FOUND THEN
         PERFORM @schema@.put_1(_parent, 'child', _name, NULL, _payload, _failed, _now, NULL, _now);
     END IF;
@@ -344,7 +344,7 @@ BEGIN
     FOR _run IN
         SELECT r.parent, r.awaited_as, r.status, r.output, r.error
         FROM unnest(_ended) WITH ORDINALITY AS e (incarnation, place) JOIN @schema@.runs AS r USING (incarnation)
-        WHERE r.awaited_as IS NOT NULL AND r.parent IS NOT NULL ORDER BY e.place
+        WHERE r.awaited_as IS NOT NULL AND r.parent + 0 IS NOT NULL ORDER BY e.place
     LOOP
         PERFORM @schema@.tell_1(
             _run.parent, _run.awaited_as, CASE WHEN _run.status = 4 THEN _run.output ELSE _run.error END, _run.status <> 4, _now
@@ -359,14 +359,14 @@ DECLARE
     _again bigint[];
 BEGIN
     LOOP
-        PERFORM 1 FROM @schema@.runs WHERE incarnation = ANY (_tree) AND status < 4 ORDER BY incarnation FOR NO KEY UPDATE;
+        PERFORM 1 FROM @schema@.runs WHERE incarnation = ANY (_tree) AND status + 0 < 4 ORDER BY incarnation FOR NO KEY UPDATE;
         _again := @schema@.tree_1(_root);
         EXIT WHEN _again = _tree;
         _tree := _again;
     END LOOP;
     RETURN ARRAY(
         SELECT t.incarnation FROM unnest(_tree) WITH ORDINALITY AS t (incarnation, place)
-        JOIN @schema@.runs AS r USING (incarnation) WHERE r.status < 4 ORDER BY t.place
+        JOIN @schema@.runs AS r USING (incarnation) WHERE r.status + 0 < 4 ORDER BY t.place
     );
 END $$;
 
@@ -564,7 +564,7 @@ BEGIN
     _all := _mine || _named || _trees;
     _ending := _ending || _trees;
     IF cardinality(_ending) > 0 THEN
-        _all := _all || ARRAY(SELECT parent FROM @schema@.runs WHERE incarnation = ANY (_ending) AND parent IS NOT NULL);
+        _all := _all || ARRAY(SELECT parent FROM @schema@.runs WHERE incarnation = ANY (_ending) AND parent + 0 IS NOT NULL);
     END IF;
     _names := ARRAY(
         SELECT @schema@.name_1(t.space, t.token) FROM unnest(_spaces, _tokens) AS t (space, token)

@@ -69,7 +69,7 @@ BEGIN
     -- What somebody else is at just now is due no more, or is found the next time.
     _still := ARRAY(
         SELECT incarnation FROM @schema@.runs
-        WHERE incarnation = ANY (_still) AND wake_at <= _now - _grace AND status < 3
+        WHERE incarnation = ANY (_still) AND wake_at <= _now - _grace AND status + 0 < 3
         ORDER BY incarnation FOR NO KEY UPDATE SKIP LOCKED
     );
     RETURN QUERY
