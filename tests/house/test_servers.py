@@ -46,7 +46,10 @@ def session(path: Path, *arguments: str, **variables: str) -> subprocess.Complet
     """Run `SUITE` as a session that shares nothing with ours."""
     (path / "conftest.py").write_text('pytest_plugins = ["tests.servers.fixtures"]', encoding="utf-8")
     (path / "test_suite.py").write_text(SUITE, encoding="utf-8")
-    ours = ("CI", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", postgres.NAMES, postgres.FOLDER, postgres.URL, postgres.PORT)
+    ours = (
+        *("CI", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"),
+        *(postgres.NAMES, postgres.FOLDER, postgres.URL, postgres.PORT, postgres.ONE),
+    )
     environment = {name: value for name, value in os.environ.items() if name not in ours}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(path)]
     return subprocess.run(

@@ -33,12 +33,17 @@ def test_a_seed_tells_the_same_story_every_time() -> None:
 
 
 def test_troubles_strike_inside_steps_and_between_a_verb_and_its_answer() -> None:
-    outcomes = [Outcome(seed) for seed in range(30, 36)]
-    tale = "\n".join(line for outcome in outcomes for line in outcome.tale)
-    for what in ("is killed", "is stopped", "closes", "the clock jumps", "Fenced", "Moved", "Exists", "ATTEMPT_CUT"):
-        assert what in tale, f"nothing {what}"
-    assert sum(outcome.cut for outcome in outcomes) > 0
-    assert [outcome.problems for outcome in outcomes] == [[]] * 6
+    wanted = {"is killed", "is stopped", "closes", "the clock jumps", "Fenced", "Moved", "Exists", "ATTEMPT_CUT"}
+    cut = 0
+    for seed in range(30, 60):
+        outcome = Outcome(seed)
+        assert outcome.problems == []
+        cut += outcome.cut
+        tale = "\n".join(outcome.tale)
+        wanted = {what for what in wanted if what not in tale}
+        if cut and not wanted:
+            return
+    pytest.fail(f"in thirty stories there was none of {wanted}, and {cut} things were cut off")
 
 
 def test_a_fault_of_the_engine_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

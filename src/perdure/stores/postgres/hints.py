@@ -28,7 +28,7 @@ log = logging.getLogger("perdure.store")
 PING: Final = 5.0
 _ECHO: Final = 5.0
 #: Seconds between two hints of one process.
-_PAUSE: Final = 0.01
+_PAUSE: Final = 0.004
 _FIRST_BACK_OFF, _LONGEST_BACK_OFF = 0.1, 5.0
 
 Listener = Callable[[], None]
