@@ -116,6 +116,7 @@ class Hints:
                 await self._echoed.wait()
             self._teller.forget_silent(3 * (self._ping + self._echo))
             await self._pause(self._ping)
+            self._teller.acquainted = True
             if connection.is_closed():
                 raise ConnectionResetError("the connection was closed")
 
@@ -157,6 +158,8 @@ class Teller:
         self.me = secrets.token_hex(8)
         #: Who else listens, and when they were last heard of.
         self._others: dict[str, float] = {}
+        #: False: whoever is there may not have said so yet, and is told in any case.
+        self.acquainted = False
         self._news = asyncio.Event()
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
@@ -172,7 +175,7 @@ class Teller:
 
     def changed(self) -> None:
         """There is something to tell, if there is somebody to tell it to."""
-        if self._others:
+        if self._others or not self.acquainted:
             self._news.set()
 
     def heard(self, what: str, who: str) -> None:
