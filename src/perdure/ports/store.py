@@ -44,7 +44,8 @@ Rules that every adapter keeps (each is checked by `perdure.testing.conformance`
   False; an orphan's `recoveries` + 1. A claimed BLOCKED run keeps its fingerprint in the answer only.
 * *New runs* are PENDING and due now; with a `start_at` ahead SUSPENDED, not listening, due then. The deadline is the due start
   plus the timeout; a requeue sets it anew. A blank id is `Unstorable`, as are text with lone surrogates and integers beyond
-  64 bits, anywhere in a write that is not answered `Fenced`, `Refused` or `Exists` in any case.
+  64 bits, anywhere in a write that is not answered `Fenced`, `Refused` or `Exists` in any case. Text with NUL may be, too: not
+  every store can take it.
 * *Attributes* are any bytes, kept as they are. A run is found by those of them that `perdure.model.attributes.searchable`
   names, from its creation until it is deleted.
 * *The fleet.* A process says with every beat what it is and serves; it is a member until `ttl` after its last beat, or until

@@ -105,7 +105,7 @@ class Claims:
 
 
 def _claimed(row: Row) -> Claimed:
-    code, failed_on, run, messages, _ = row
+    code, failed_on, run, messages = row
     claimed = to_run(run)
     if failed_on is not None:
         claimed = replace(claimed, fingerprint=failed_on)

@@ -84,7 +84,7 @@ END $$;
 CREATE FUNCTION @schema@.claim_1(
     _at bigint, _owner text, _namespaces text[], _workflows text[], _versions text[], _limit integer, _lease bigint,
     _format bigint
-) RETURNS TABLE (was smallint, failed_on text, run @schema@.runs, messages @schema@.messages[], clock bigint)
+) RETURNS TABLE (was smallint, failed_on text, run @schema@.runs, messages @schema@.messages[])
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
@@ -142,7 +142,7 @@ BEGIN
     SELECT c.was, c.failed_on, c.run,
         CASE WHEN (c.run).inbox > 0 THEN
             (SELECT array_agg(m ORDER BY m.number) FROM @schema@.messages AS m WHERE m.incarnation = (c.run).incarnation)
-        END, _now
+        END
     FROM claimed AS c ORDER BY c.place;
 END $$;
 
