@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import re
@@ -15,6 +16,9 @@ from tests.crash import load
 
 SLOTS = 64
 SIZE = 2 * SLOTS
+
+#: Of so many commits of a worker, the answer to one is lost after the server has given it.
+_LOSE_EACH = 50
 
 #: The functions of PostgreSQL that apply writes.
 _WRITES = re.compile(r"\.(write|plain|turn)_\d+\(")
@@ -76,10 +80,15 @@ class Marks:
                 return await fetch(connection, text, *arguments, **options)
             self._begin()
             try:
-                return await fetch(connection, text, *arguments, **options)
+                answer = await fetch(connection, text, *arguments, **options)
+                if next(writes) % _LOSE_EACH == 0:
+                    connection.terminate()
+                    raise ConnectionResetError("the answer to a commit was lost")
+                return answer
             finally:
                 self._end()
 
+        writes = itertools.count(1)
         _put(asyncpg.Connection, "fetch", marked)
 
 

@@ -50,10 +50,6 @@ STRIKE = """
 OURS = "SELECT pid, state, query FROM pg_stat_activity WHERE application_name = 'perdure'"
 
 
-#: Runs of a load that is long enough for a commit to be applied and its answer lost.
-_LONG = 5_000
-
-
 class PostgresSite:
     """Blocking calls go to threads: meanwhile the load goes on."""
 
@@ -130,8 +126,7 @@ class PostgresSite:
             for count, what in (
                 (self._writing(), "no connection was terminated inside a transaction that had written"),
                 (report.fenced, "no run was fenced off from a process that had been paused"),
-                # Most answers are lost with the server, before their commit; a short load may hit nothing else.
-                (report.adopted or report.started < _LONG, "no commit had been applied although its answer was lost"),
+                (report.adopted, "no commit had been applied although its answer was lost"),
             )
             if not count
         ]
