@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable
-from importlib import metadata
 from typing import Final
 
 from msgspec.structs import replace
@@ -107,6 +106,8 @@ class Membership:
 
 
 def _version() -> str:
+    from importlib import metadata  # slow to import, and asked for once
+
     try:
         return metadata.version("perdure")
     except metadata.PackageNotFoundError:
