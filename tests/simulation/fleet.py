@@ -262,9 +262,9 @@ def simulated(
         with (
             patch("perdure.engine.engine.Renewal", ClockedRenewal),
             patch("perdure.engine.engine.Watchdog", NoWatchdog),
-            patch("perdure.app.secrets", Chance(rng)),
+            patch("perdure.app.starting.secrets", Chance(rng)),
             patch.object(Executor, "instance", noted(Executor.instance)),
-            patch("perdure.engine.handle.secrets", Chance(Random(0))),  # ids of signals: they steer nothing
+            patch("perdure.engine.sending.secrets", Chance(Random(0))),  # ids of signals: they steer nothing
         ):
             fleet = Fleet(rng, include=include, weather=weather, size=size)
             fleets.append(fleet)

@@ -1,0 +1,30 @@
+"""Where a workflow body stands in its run: what all that the context offers is built on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perdure.authoring.issuing import inside
+from perdure.authoring.marker import ContextMarker
+from perdure.authoring.registry import Registry
+from perdure.authoring.workflow import WorkflowDefinition
+from perdure.core.instance import Instance
+
+
+class Seat(ContextMarker):
+    """One workflow run, seen from inside its body."""
+
+    __slots__ = ("_definition", "_instance", "_registry")
+
+    def __init__(self, instance: Instance, registry: Registry, definition: WorkflowDefinition[Any, Any]) -> None:
+        self._instance = instance
+        self._registry = registry
+        self._definition = definition
+
+    @property
+    def run_id(self) -> str:
+        return self._instance.run.id
+
+    def _inside(self) -> Instance:
+        """The run, for what only its body may ask for."""
+        return inside(self._instance)

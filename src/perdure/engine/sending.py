@@ -1,0 +1,70 @@
+"""What callers send to runs, and how the store's answer is told."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from perdure.engine.committer import Broken
+from perdure.engine.engine import Engine
+from perdure.model import values
+from perdure.model.commit import Ended, Missing, Send
+from perdure.model.errors import RunEnded, RunNotFound, UsageError
+from perdure.model.ids import check_name
+from perdure.model.messages import MessageKind, Outgoing
+
+
+def outgoing_signal(
+    name: str,
+    payload: Any,
+    *,
+    run_id: str | None = None,
+    incarnation: int | None = None,
+    token: str | None = None,
+    dedup: str | None = None,
+    namespace: str = "default",
+) -> Outgoing:
+    """A signal on its way. Raises `InvalidId` and `InvalidValue`.
+
+    It always has an id: one whose answer was lost is sent again, and must not arrive twice.
+    """
+    if token is not None:
+        check_name(token, "a token")
+    if token is None or name != "":
+        check_name(name, "a signal's name")
+    check_name(namespace, "a namespace")
+    if dedup is None:
+        dedup = secrets.token_hex(8)
+    else:
+        check_name(dedup, "a signal's id")
+    where = f"token {token!r}" if token is not None else f"signal {name!r} to run {run_id!r}"
+    data = values.encode(payload, what=f"the payload of {where}")
+    return Outgoing(
+        kind=MessageKind.SIGNAL,
+        run_id=run_id,
+        incarnation=incarnation,
+        name=name,
+        token=token,
+        payload=data,
+        dedup=dedup,
+        namespace=namespace,
+    )
+
+
+async def send(engine: Engine, message: Outgoing) -> None:
+    """Have a message accepted durably, and whoever it wakes here woken. Raises `RunNotFound` and `RunEnded`."""
+    answer = await engine.ask(Send(message))
+    if isinstance(answer, Missing):
+        raise RunNotFound(f"there is no run {message.run_id!r} to send {message.name!r} to")
+    if isinstance(answer, Ended):
+        raise RunEnded(f"run {answer.run.id!r} has ended ({answer.run.status}); {message.name!r} was not delivered")
+    check_stored(answer)
+
+
+def check_stored(answer: object) -> None:
+    """Raise `UsageError` for what the store could not take, and what the store itself raised."""
+    if isinstance(answer, Broken):
+        raise answer.error
+    reason = getattr(answer, "reason", None)
+    if reason is not None:
+        raise UsageError(f"the store cannot take this: {reason}; nothing was written")
