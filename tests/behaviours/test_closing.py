@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from perdure import Context, FatalError, RunFailed, Status, UsageError, step, workflow
+from perdure.engine import stopping
 from perdure.model.commit import Create
 from perdure.model.steps import State
 from tests.behaviours.world import Barrier, World
@@ -92,7 +93,7 @@ async def test_a_run_created_while_the_app_closes_is_given_back(world: World) ->
         starting = asyncio.create_task(app.start(body, id="r"))
         await stop.reached.wait()
         app.engine.executor.holdings.closed = True  # as the engine does first: else it is claimed again
-        closing = asyncio.create_task(app.engine.executor.stop())
+        closing = asyncio.create_task(stopping.stop(app.engine.executor, app.engine.store, app.engine.means.owner))
         await asyncio.sleep(0)
         stop.release()
         await closing

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from perdure.authoring.workflow import WorkflowDefinition
+from perdure.engine import stopping
 from perdure.engine.announcing import announce
 from perdure.engine.committer import Committer, Outcome
 from perdure.engine.executor import Executor
@@ -144,10 +145,10 @@ class Engine:
             await self.committer.idle()
             await self.renewal.idle()
             if steps:
-                await self.executor.settled()
+                await stopping.settled(self.executor)
             await asyncio.sleep(0)
             parts = (self.claimer, self.unserved, self.committer, self.renewal)
-            if not (any(part.busy for part in parts) or self.executor.busy()):
+            if not (any(part.busy for part in parts) or stopping.busy(self.executor)):
                 return
 
     async def stop(self) -> None:
@@ -177,7 +178,7 @@ class Engine:
             return  # whoever closes the app cannot wait
         try:
             async with asyncio.timeout(self.means.settings.drain / 1_000_000):
-                await self.executor.settled()
+                await stopping.settled(self.executor)
         except TimeoutError:
             log.warning(
                 "perdure: %d runs did not come to rest within %g s; they are given back and go on elsewhere or later",
@@ -187,6 +188,6 @@ class Engine:
 
     async def _give_back(self) -> None:
         try:
-            await self.executor.stop()
+            await stopping.stop(self.executor, self.means.store, self.means.owner)
         except StoreError as error:
             log.warning("perdure: could not give back the runs held here; their leases will run out: %s", error)

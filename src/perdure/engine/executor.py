@@ -10,7 +10,6 @@ Event loop only.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -43,7 +42,6 @@ from perdure.model.history import Event
 from perdure.model.messages import Message, Outgoing
 from perdure.model.run import TERMINAL, NewRun, Run, RunKey, Status
 from perdure.model.shown import shown
-from perdure.ports.store import Held as Claim
 
 log = logging.getLogger("perdure.engine")
 
@@ -61,7 +59,7 @@ class Executor:
 
     def __init__(self, means: Means, committer: Committer) -> None:
         self._means = means
-        self._committer = committer
+        self.committer = committer
         self.holdings = Holdings(means.settings.max_runs)
         self.cache = Cache(means.settings.cache)
         self.tell = Telling(means.store.now, means.events)
@@ -71,7 +69,7 @@ class Executor:
         #: Called when a held run was let go: there is room again. With a time: some run wants to be looked at then.
         self.on_room: Callable[[int | None], None] = lambda wake_at: None
         self._bodies: dict[WorkflowDefinition[Any, Any], WorkflowBody] = {}
-        self._steps = Steps(means, self.attempts, self.nudges.sure)
+        self.steps = Steps(means, self.attempts, self.nudges.sure)
 
     def instance(self, definition: WorkflowDefinition[Any, Any], run: NewRun) -> Instance:
         """A new instance of a run."""
@@ -97,7 +95,7 @@ class Executor:
         held.commit = msgspec.structs.replace(commit, started_at=now, wake_at=wake_at)
         self.holdings.coming += 1
         create = Create(run=new, turn=held.commit, messages=messages, lease=self._means.settings.lease)
-        self._committer.submit(create, self._created, (held, done))
+        self.committer.submit(create, self._created, (held, done))
         return create
 
     def _created(self, argument: tuple[Held, Done], answer: Outcome) -> None:
@@ -191,7 +189,7 @@ class Executor:
     def _submit(self, held: Held, turn: Turn, commit: TurnCommit) -> None:
         held.turn = turn
         held.commit = commit
-        self._committer.submit(commit, self._answered, held)
+        self.committer.submit(commit, self._answered, held)
 
     # -- answers ------------------------------------------------------------------------------------------------------
 
@@ -251,7 +249,7 @@ class Executor:
     def _attempt(self, held: Held, operation: Operation) -> None:
         if self.nudges.sure(held):
             self.tell.step_started(held, operation)
-            self._steps.start(held, operation)
+            self.steps.start(held, operation)
 
     def _go_on(self, held: Held) -> None:
         """The run stays ours: see to its retries and timers, and to what has arrived meanwhile."""
@@ -351,48 +349,3 @@ class Executor:
         held.instance.replay(stored.history, stored.started_at, seen=stored.seen, unread=stored.unread)
         del held.tasks[NO_SEQ]
         self._schedule(held)
-
-    # -- stopping -----------------------------------------------------------------------------------------------------
-
-    async def settled(self) -> None:
-        """Wait until this process holds no run and none is on its way in."""
-        while len(self.holdings) or self.holdings.coming:
-            await self._committer.idle()
-            await self.holdings.empty()
-            await asyncio.sleep(0)
-
-    def busy(self) -> bool:
-        """True if something goes on here besides steps in flight."""
-        coming = self.holdings.coming or self.nudges.busy
-        return bool(coming) or not all(held.waits_for_steps() for held in self.holdings.all())
-
-    async def stop(self) -> None:
-        """Give back what is still held, and drop everything. Whatever comes after finds nobody."""
-        tasks: list[asyncio.Task[Any]] = []
-        self.holdings.stopped = True
-        claims = self._drop_all(tasks)
-        try:
-            async with asyncio.timeout(_LAST_MOMENT):
-                await self._committer.idle()
-        except TimeoutError:
-            await self._committer.give_up()
-        finally:
-            self._committer.close()
-            claims += self._drop_all(tasks)  # what was created in the last moment
-            self.cache.clear()
-            self._steps.close()
-            self.tell.endings.close()
-        if tasks:
-            # Cancelled steps may clean up, for a moment; nothing they return is recorded.
-            await asyncio.wait(tasks, timeout=_LAST_MOMENT)
-        if claims:
-            await self._means.store.release(self._means.owner, claims)
-
-    def _drop_all(self, tasks: list[Any]) -> list[Claim]:
-        """Stop all that runs here, adding its tasks to the list; what is to be given back."""
-        claims = self.holdings.claims()
-        for held in self.holdings.all():
-            tasks += [task for task in held.tasks.values() if isinstance(task, asyncio.Task)]
-            self.holdings.drop(held)
-            held.instance.close()
-        return claims
