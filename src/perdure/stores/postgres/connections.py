@@ -39,10 +39,12 @@ class Fault(Enum):
     STORE = auto()  # it will not work next time either: privileges, a schema that is not there
 
 
-#: For each session. All that we ask for is found by an index. But plans are kept, and those made while the tables were empty
-#: would go on to walk through them when they have filled, until somebody analyzes them.
+#: For each session. Whoever is stopped or cut off within a transaction must not keep its locks: others need the rows, and could
+#: not even take them over. All that we ask for is found by an index. But plans are kept, and those made while the tables were
+#: empty would go on to walk through them when they have filled, until somebody analyzes them.
 _SETTINGS: Final = {
     "lock_timeout": "10s",
+    "idle_in_transaction_session_timeout": "10s",
     "jit": "off",
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
