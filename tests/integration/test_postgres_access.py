@@ -25,7 +25,9 @@ from tests.servers.own import PrivateServer, free_ports, loopback
 from tests.servers.postgres import Server
 from tests.servers.sql import Admin
 
-NAMES = ('Ünï-co"de', "UPPER", "it's", "two  words", "a$$b", "a$body$b", "%s{0}", "select", "x" * 63, "é" * 31)
+NAMES = (
+    'Ünï-co"de', "UPPER", "it's", "two  words", "a$$b", "a$body$b", "%s{0}", "@schema@", "select", "x" * 63, "é" * 31,
+)  # fmt: skip
 
 
 @pytest.fixture
