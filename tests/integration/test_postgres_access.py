@@ -147,6 +147,19 @@ def test_a_server_that_only_reads_is_told_so(role: str, postgres_schema: Schema,
         asyncio.run(write())
 
 
+@pytest.mark.parametrize(
+    "theirs", ["TABLE {0}.messages (x int)", "FUNCTION {0}.clock_1() RETURNS bigint AS 'SELECT 1' LANGUAGE sql"]
+)
+def test_a_schema_that_holds_something_of_others_is_left_alone_and_told(
+    theirs: str, postgres_schema: Schema, postgres_admin: Admin
+) -> None:
+    name = f'"{postgres_schema.name}"'
+    postgres_admin.execute(f"CREATE SCHEMA {name}; CREATE {theirs.format(name)}")
+    result = call("migrate", "--store", postgres_schema.store)
+    assert (result.exit_code, "holds something that is not ours; choose another" in result.stderr) == (1, True)
+    assert postgres_admin.value(f"SELECT to_regclass('{name}.runs') IS NULL")
+
+
 def test_where_there_is_no_such_database_role_or_server(postgres_server: Server) -> None:
     missing = postgres_server.url("perdure_test_not_there")
     assert "create the database first" in call("migrate", "--store", missing).stderr

@@ -56,6 +56,8 @@ _SET_LOCAL: Final = "; ".join(f"SET LOCAL {name} = '{value}'" for name, value in
 
 _BUSY: Final = (pg.SerializationError, pg.DeadlockDetectedError, pg.LockNotAvailableError)
 _DATA: Final = (pg.DataError, pg.IntegrityConstraintViolationError, pg.ProgramLimitExceededError, UnicodeError)
+#: What making our tables meets where there are others of the same names.
+_NOT_OURS: Final = (pg.DuplicateTableError, pg.DuplicateFunctionError)
 _STORE: Final = (
     asyncpg.ClientConfigurationError,
     pg.InsufficientPrivilegeError,
@@ -67,6 +69,7 @@ _STORE: Final = (
     pg.InvalidSQLStatementNameError,
     pg.DuplicatePreparedStatementError,
     pg.ReadOnlySQLTransactionError,
+    *_NOT_OURS,
 )
 
 
@@ -109,6 +112,8 @@ def _advice(place: Place, error: BaseException) -> str:
         return "check the URL"
     if isinstance(error, pg.InvalidCatalogNameError):
         return "create the database first, or check its name"
+    if isinstance(error, _NOT_OURS):
+        return f"schema {place.schema} holds something that is not ours; choose another one: ?schema=..."
     if isinstance(error, pg.ReadOnlySQLTransactionError):
         return "the server takes no writes: is it a replica?"
     if isinstance(
