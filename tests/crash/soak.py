@@ -27,6 +27,9 @@ def plan_of(runs: int) -> Plan:
 
 
 async def main() -> int:
+    if not all(map(str.isdigit, sys.argv[1:])):
+        sys.stderr.write(f"{__doc__}")
+        return 2
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else RUNS
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else random.randrange(10**9)
     plan, began = plan_of(runs), time.monotonic()

@@ -25,7 +25,9 @@ from tests.servers.own import PrivateServer, free_ports, loopback
 from tests.servers.postgres import Server
 from tests.servers.sql import Admin
 
-NAMES = ('Ünï-co"de', "UPPER", "it's", "two  words", "a$$b", "a$body$b", "%s{0}", "select", "x" * 63, "é" * 31)
+NAMES = (
+    'Ünï-co"de', "UPPER", "it's", "two  words", "a$$b", "a$body$b", "%s{0}", "@schema@", "select", "x" * 63, "é" * 31,
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -143,6 +145,19 @@ def test_a_server_that_only_reads_is_told_so(role: str, postgres_schema: Schema,
 
     with pytest.raises(StoreMismatch, match="is it a replica"):
         asyncio.run(write())
+
+
+@pytest.mark.parametrize(
+    "theirs", ["TABLE {0}.messages (x int)", "FUNCTION {0}.clock_1() RETURNS bigint AS 'SELECT 1' LANGUAGE sql"]
+)
+def test_a_schema_that_holds_something_of_others_is_left_alone_and_told(
+    theirs: str, postgres_schema: Schema, postgres_admin: Admin
+) -> None:
+    name = f'"{postgres_schema.name}"'
+    postgres_admin.execute(f"CREATE SCHEMA {name}; CREATE {theirs.format(name)}")
+    result = call("migrate", "--store", postgres_schema.store)
+    assert (result.exit_code, "holds something that is not ours; choose another" in result.stderr) == (1, True)
+    assert postgres_admin.value(f"SELECT to_regclass('{name}.runs') IS NULL")
 
 
 def test_where_there_is_no_such_database_role_or_server(postgres_server: Server) -> None:

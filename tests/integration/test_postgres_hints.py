@@ -53,17 +53,23 @@ async def listening(store: str, ping: float = 5.0, echo: float = 5.0) -> AsyncIt
         await listener.hints.stop()
 
 
+async def known(listener: Listener, others: int = 1) -> None:
+    """Until it knows of so many others."""
+    while len(listener.hints._teller._others) < others:  # noqa: ASYNC110  # nobody tells us
+        await asyncio.sleep(0.01)
+
+
 async def test_f22_a_listener_whose_backend_is_killed_listens_again_and_looks_once(
     postgres_migrated: Schema, postgres_admin: Admin
 ) -> None:
     async with listening(postgres_migrated.store) as one, Proxy(postgres_migrated.url) as proxy:
         through = Schema(proxy.url, postgres_migrated.name)
         async with listening(through.store) as other:
-            await other.up_to(2)  # it has said hello, and was answered
+            await known(other)  # it has said hello, and was answered
             made = proxy.made
             assert await asyncio.to_thread(postgres_admin.value, f"SELECT count(pg_terminate_backend(pid)) {WHO}")
             await proxy.connected(made + 1)
-            await other.up_to(3)  # nobody told it anything: it looks
+            await other.up_to(2)  # nobody told it anything: it looks
             await one.up_to(2)
             await asyncio.gather(one.hints.listening.wait(), other.hints.listening.wait())
             heard = other.heard
@@ -73,7 +79,17 @@ async def test_f22_a_listener_whose_backend_is_killed_listens_again_and_looks_on
             other.hints.changed()
             await one.up_to(heard + 1)
             assert proxy.made - made <= 3  # to listen, to tell, and perhaps once more
-            assert other.heard <= 8  # each hello is answered
+            assert other.heard <= 4  # a hello and its answer are nothing to look for
+
+
+async def test_who_comes_and_goes_and_writes_nothing_has_nobody_look(postgres_migrated: Schema) -> None:
+    async with listening(postgres_migrated.store) as one, listening(postgres_migrated.store) as two:
+        await asyncio.gather(known(one), known(two))
+        async with listening(postgres_migrated.store) as visitor:
+            await known(visitor, 2)
+        assert (one.heard, two.heard) == (1, 1)
+        two.hints.changed()
+        await one.up_to(2)
 
 
 async def test_f22_while_the_server_is_away_it_is_tried_less_and_less_often(

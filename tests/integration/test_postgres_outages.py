@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
+import asyncpg
 import pytest
 
 from perdure import Status
 from perdure.model.commit import Create
 from perdure.model.history import Event
 from perdure.ports.store import Held, Renewal
-from perdure.stores.postgres import PostgresStore
+from perdure.stores.postgres import PostgresStore, connections
+from perdure.stores.postgres.connections import Connections
 from perdure.stores.postgres.place import place_of
 from perdure.stores.postgres.renewer import PostgresRenewer
 from perdure.testing import ManualClock
@@ -61,6 +63,33 @@ async def recovery(server: PrivateServer, mode: Any) -> None:
                 assert (await run.status(), events.count(Event.RESOLVED)) == (Status.COMPLETED, 1)
             assert await app.engine.store.audit(heal=False) == []
             assert "fault in Perdure" not in b.stderr
+
+
+async def test_f52_a_process_that_is_stopped_within_a_transaction_does_not_keep_its_locks(
+    postgres_migrated: Schema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through a PgBouncer a commit takes several round trips: it may be stopped between two of them for any time."""
+    soon = connections._SET_LOCAL.replace("session_timeout = '10s'", "session_timeout = '100ms'")
+    assert soon != connections._SET_LOCAL
+    monkeypatch.setattr(connections, "_SET_LOCAL", soon)
+    place = place_of(f"{postgres_migrated.store}&pgbouncer=true")
+    stopped, other = Connections(place, 1), Connections(place, 1)
+    locked = asyncio.Event()
+
+    async def stall(connection: asyncpg.Connection[Any]) -> None:
+        await connection.execute(f"LOCK TABLE {place.quoted}.runs")
+        locked.set()
+        await asyncio.Event().wait()
+
+    async def look(connection: asyncpg.Connection[Any]) -> None:
+        await connection.execute(f"LOCK TABLE {place.quoted}.runs")
+
+    stalled = asyncio.create_task(stopped.call(stall))
+    await locked.wait()
+    await asyncio.wait_for(other.call(look), 10)
+    stalled.cancel()
+    await asyncio.gather(stalled, return_exceptions=True)
+    await asyncio.gather(stopped.close(), other.close())
 
 
 async def test_f23_a_connection_that_dies_silently_costs_no_lease(postgres_migrated: Schema) -> None:

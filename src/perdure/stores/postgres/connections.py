@@ -39,10 +39,12 @@ class Fault(Enum):
     STORE = auto()  # it will not work next time either: privileges, a schema that is not there
 
 
-#: For each session. All that we ask for is found by an index. But plans are kept, and those made while the tables were empty
-#: would go on to walk through them when they have filled, until somebody analyzes them.
+#: For each session. Whoever is stopped or cut off within a transaction must not keep its locks: others need the rows, and could
+#: not even take them over. All that we ask for is found by an index. But plans are kept, and those made while the tables were
+#: empty would go on to walk through them when they have filled, until somebody analyzes them.
 _SETTINGS: Final = {
     "lock_timeout": "10s",
+    "idle_in_transaction_session_timeout": "10s",
     "jit": "off",
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
@@ -54,6 +56,8 @@ _SET_LOCAL: Final = "; ".join(f"SET LOCAL {name} = '{value}'" for name, value in
 
 _BUSY: Final = (pg.SerializationError, pg.DeadlockDetectedError, pg.LockNotAvailableError)
 _DATA: Final = (pg.DataError, pg.IntegrityConstraintViolationError, pg.ProgramLimitExceededError, UnicodeError)
+#: What making our tables meets where there are others of the same names.
+_NOT_OURS: Final = (pg.DuplicateTableError, pg.DuplicateFunctionError)
 _STORE: Final = (
     asyncpg.ClientConfigurationError,
     pg.InsufficientPrivilegeError,
@@ -65,6 +69,7 @@ _STORE: Final = (
     pg.InvalidSQLStatementNameError,
     pg.DuplicatePreparedStatementError,
     pg.ReadOnlySQLTransactionError,
+    *_NOT_OURS,
 )
 
 
@@ -107,6 +112,8 @@ def _advice(place: Place, error: BaseException) -> str:
         return "check the URL"
     if isinstance(error, pg.InvalidCatalogNameError):
         return "create the database first, or check its name"
+    if isinstance(error, _NOT_OURS):
+        return f"schema {place.schema} holds something that is not ours; choose another one: ?schema=..."
     if isinstance(error, pg.ReadOnlySQLTransactionError):
         return "the server takes no writes: is it a replica?"
     if isinstance(

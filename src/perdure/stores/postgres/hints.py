@@ -160,7 +160,9 @@ class Teller:
         self._others: dict[str, float] = {}
         #: False: whoever is there may not have said so yet, and is told in any case.
         self.acquainted = False
+        #: There is something to tell; if nothing has changed, only that we are here.
         self._news = asyncio.Event()
+        self._changed = False
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
 
@@ -176,6 +178,7 @@ class Teller:
     def changed(self) -> None:
         """There is something to tell, if there is somebody to tell it to."""
         if self._others or not self.acquainted:
+            self._changed = True
             self._news.set()
 
     def heard(self, what: str, who: str) -> None:
@@ -185,7 +188,7 @@ class Teller:
             return
         self._others[who] = time.monotonic()
         if what == "hello":
-            self._news.set()  # Whoever came shall know of us at once.
+            self._news.set()  # Whoever came shall know of us at once; nobody has to look for that.
 
     def forget_silent(self, seconds: float) -> None:
         """Whoever was not heard of for so long is gone."""
@@ -201,11 +204,12 @@ class Teller:
                 if self._stopping:
                     return
                 self._news.clear()
+                what, self._changed = "changed" if self._changed else "here", False
                 try:
                     if connection is None or connection.is_closed():
                         connection = await connect(self._place, command_timeout=_ECHO, dsn=self._place.listen)
                         await connection.execute("SET synchronous_commit = off")
-                    await say(connection, self.channel, "changed", self.me)
+                    await say(connection, self.channel, what, self.me)
                 except _FAULTS as error:
                     log.debug("perdure: others were not told of a change, and find it by polling: %s", error)
                 await asyncio.sleep(_PAUSE)

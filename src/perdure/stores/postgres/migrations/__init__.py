@@ -7,6 +7,7 @@ functions are added beside what is there, and taken away a release later.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
@@ -32,8 +33,9 @@ class Migration(Struct, frozen=True):
         end = "$body$"
         while end in schema:
             end = f"{end[:-1]}_$"
-        within_text = schema.replace("'", "''")
-        return self.sql.replace("$$", end).replace("'@schema@", f"'{within_text}").replace("@schema@", schema)
+        put = {"$$": end, "'@schema@": "'" + schema.replace("'", "''"), "@schema@": schema}
+        # In one go: what was put there may look like any of these.
+        return re.sub(r"\$\$|'?@schema@", lambda found: put[found[0]], self.sql)
 
 
 _NAMES: Final = {1: "initial"}
