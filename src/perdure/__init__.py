@@ -13,6 +13,7 @@ from perdure.authoring.registry import Registry
 from perdure.authoring.step import step
 from perdure.authoring.step_ref import step_ref
 from perdure.authoring.workflow import workflow
+from perdure.engine.around import Proceed
 from perdure.engine.events import Lifecycle
 from perdure.engine.handle import RunHandle
 from perdure.model.errors import (
@@ -66,6 +67,7 @@ __all__ = [
     "NotRegistered",
     "Perdure",
     "PerdureError",
+    "Proceed",
     "Registry",
     "Run",
     "RunCancelled",

@@ -51,6 +51,7 @@ class Scene:
 #: Attributes with such values can be looked for.
 SEARCHED = STORABLE - {"too long an id", "list", "set"}
 Act = Callable[[Scene, Any], Any]
+TEXT = frozenset({"nul", "empty", "blank", "too long an id", "control character", "word"})
 WORD = frozenset({"word"})
 TEXTS = WORD | {"nul", "empty", "blank", "too long an id", "control character"}
 AS_TEXT = {"bytes", "naive datetime", "last datetime", "negative timedelta", "longest timedelta"}
@@ -82,6 +83,8 @@ VERBS: dict[str, tuple[Act, frozenset[str]]] = {
     "start: an attribute": (lambda scene, value: scene.app.start(anything, 1, attributes={"a": value}), STORABLE),
     "start: start_at": (option("start_at"), POSITIVE | {"zero", "negative"}),
     "start: delay": (option("delay"), POSITIVE | {"zero"}),
+    "start: carrier": (option("carrier"), NOTHING),
+    "start: a carried text": (lambda scene, value: scene.app.start(anything, 1, carrier={"a": value}), TEXT),
     "start: origin": (option("origin"), WORD),
     "start: namespace": (option("namespace"), WORD),
     "start: timeout": (option("timeout"), POSITIVE),
@@ -117,6 +120,9 @@ VERBS: dict[str, tuple[Act, frozenset[str]]] = {
     "runs: before": (listed("before"), frozenset({"zero", "one"})),
     "subscribe": (lambda scene, value: scene.app.subscribe(value), frozenset({"function", "class"})),
     "on_dead": (lambda scene, value: scene.app.on_dead(value), frozenset({"function", "class"})),
+    "use": (lambda scene, value: scene.app.use(value), NOTHING),
+    "carry: capture": (lambda scene, value: scene.app.carry(capture=value), frozenset({"function", "class"})),
+    "carry: restore": (lambda scene, value: scene.app.carry(restore=value), frozenset({"function", "class"})),
     "register": (lambda scene, value: scene.app.register(value), NOTHING),
     "run.signal: name": (lambda scene, value: scene.run.signal(value), WORD),
     "run.signal: payload": (lambda scene, value: scene.run.signal("s", value), STORABLE),

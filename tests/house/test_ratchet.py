@@ -42,7 +42,7 @@ WIDE_CLASSES: dict[str, Allowed] = {
     "perdure.stores.sqlite.store.SqliteStore": Allowed(21, "the port's verbs, and what tools ask of a file"),
 }
 FULL_CLASSES: dict[str, Allowed] = {
-    "perdure.core.operation.Operation": Allowed(16, "what was issued, what resolves it, what its attempts came to"),
+    "perdure.core.operation.Operation": Allowed(17, "what was issued, what resolves it, what its attempts came to"),
     "perdure.engine.engine.Engine": Allowed(11, "one field a part, started and stopped in one place"),
     "perdure.engine.events.Lifecycle": Allowed(12, "an event's facts, flat as subscribers and logs want them"),
     "perdure.engine.held.Held": Allowed(
@@ -53,8 +53,8 @@ FULL_CLASSES: dict[str, Allowed] = {
     "perdure.model.steps.Step": Allowed(13, "a row of a run's timeline"),
     "perdure.ports.store.Process": Allowed(11, "what a process says of itself, as `perdure fleet` shows it"),
     "perdure.model.commit.TurnCommit": Allowed(23, ROW),
-    "perdure.model.run.NewRun": Allowed(16, ROW),
-    "perdure.model.run.Run": Allowed(34, ROW),
+    "perdure.model.run.NewRun": Allowed(17, ROW),
+    "perdure.model.run.Run": Allowed(35, ROW),
 }
 
 

@@ -19,8 +19,8 @@ from perdure.authoring.step import StepDefinition
 from perdure.authoring.workflow import WorkflowDefinition
 from perdure.engine import door
 from perdure.engine.engine import Engine
-from perdure.engine.events import Events
 from perdure.engine.handle import RunHandle
+from perdure.engine.hooks import Hooks
 from perdure.engine.means import Means
 from perdure.engine.settings import SettingsKeywords, settings
 from perdure.engine.systemclock import SystemClock
@@ -52,10 +52,10 @@ class Opened(ABC):
         self.settings = settings(options)
         self.registry.plan(listed(include))
         self._clock = clock or SystemClock()
-        self._given_store = store
+        self._given_store: Store | None = store
         self._consume = consume
         self._engine: Engine | None = None
-        self._events = Events()
+        self._hooks = Hooks()
         self._opening = False
         #: True if something was registered that the engine was not told of.
         self._news = False
@@ -86,7 +86,7 @@ class Opened(ABC):
                 clock=self._clock,
                 registry=self.registry,
                 settings=self.settings,
-                events=self._events,
+                hooks=self._hooks,
                 owner=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
                 pid=os.getpid(),
                 chance=secrets.SystemRandom().random,

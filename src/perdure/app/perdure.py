@@ -8,6 +8,8 @@ from typing import Any, TypeVar, overload
 from perdure.app.starting import Starting
 from perdure.app.urls import open_store
 from perdure.authoring.workflow import WorkflowDefinition
+from perdure.engine.around import Interceptor
+from perdure.engine.carriers import Capture, Restore
 from perdure.engine.events import Lifecycle
 from perdure.engine.handle import RunHandle
 from perdure.engine.listing import run_query
@@ -47,6 +49,7 @@ class Perdure(Starting):
             registry=self.registry,
         )
         client.settings = self.settings
+        client._hooks = self._hooks.for_client()
         return client
 
     async def signal(
@@ -85,13 +88,32 @@ class Perdure(Starting):
 
     # -- watching -----------------------------------------------------------------------------------------------------
 
+    def use(self, interceptor: Interceptor) -> Callable[[], None]:
+        """Have `await interceptor(step, proceed)` called around each real attempt of a step in this process.
+
+        `step` is the `CurrentStep`; `await proceed()` runs the step and gives its result, or raises. What the interceptor
+        returns is the result that is recorded, what it raises is the attempt's failure. The first registered is outermost;
+        replays attempt nothing. Returns the unsubscriber. May be called before the app is opened.
+        """
+        return self._hooks.around.use(interceptor)
+
+    def carry(self, *, capture: Capture | None = None, restore: Restore | None = None) -> Callable[[], None]:
+        """Take texts along with runs: a trace, a tenant. Returns the unsubscriber.
+
+        `capture()` is called where a run is started through this app (or its clients) and gives a mapping of texts, which
+        are stored with the run; children and next links inherit them. `restore(carrier)` is called around each attempt of
+        a step in this process, and may return a context manager, which holds while the attempt runs. What `capture` raises,
+        the start raises; what `restore` raises fails the attempt.
+        """
+        return self._hooks.carriers.carry(capture, restore)
+
     def subscribe(self, listener: Callable[[Lifecycle], None]) -> Callable[[], None]:
         """Call `listener` with every lifecycle event of this process's runs, on its loop; returns the unsubscriber.
 
         May be called before the app is opened, and lasts until it is undone.
         """
-        return self._events.subscribe(listener)
+        return self._hooks.events.subscribe(listener)
 
     def on_dead(self, listener: Callable[[str], None]) -> Callable[[], None]:
         """Call `listener` with the id of each run that this process gives up as dead, as `subscribe` does."""
-        return self._events.on_dead(listener)
+        return self._hooks.events.on_dead(listener)

@@ -158,6 +158,7 @@ class Starting(Opened):
             tags=options.tags,
             attributes=options.attributes,
             origin=options.origin,
+            carrier=self._hooks.carriers.capture(options.carrier),
             start_at=start_at,
             timeout=options.timeout,
         )

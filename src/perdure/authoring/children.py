@@ -10,6 +10,7 @@ from perdure.authoring.issuing import inside
 from perdure.authoring.options import StartOptions
 from perdure.authoring.workflow import WorkflowDefinition
 from perdure.core.instance import Instance
+from perdure.model.carrier import inherit
 from perdure.model.errors import ChildFailed, GatherError, PerdureError
 from perdure.model.failure import Failure, capture
 from perdure.model.run import NewRun
@@ -53,6 +54,7 @@ def new_child(
         tags=options.tags,
         attributes=options.attributes,
         origin=options.origin,
+        carrier=inherit(parent.carrier, options.carrier),
         awaited_as=run_id if awaited else None,
         depth=parent.depth + 1,
         start_at=start_at,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, NoReturn
@@ -15,6 +16,7 @@ from perdure.authoring.launching import Launching
 from perdure.authoring.waiting import Waiting
 from perdure.authoring.working import Working
 from perdure.model import values
+from perdure.model.carrier import decode_carrier, traceparent
 from perdure.model.ids import check_name, next_link
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -24,6 +26,16 @@ class Context(Working, Waiting, Launching):
     """One workflow run, seen from inside its body. Not usable in steps, nor after the body has ended."""
 
     __slots__ = ()
+
+    @property
+    def carrier(self) -> Mapping[str, str]:
+        """What goes with the run from whoever started it: see `app.carry`."""
+        return decode_carrier(self._instance.run.carrier)
+
+    @property
+    def traceparent(self) -> str | None:
+        """The trace that the run belongs to (W3C), if it was given one."""
+        return traceparent(self.carrier)
 
     @property
     def random(self) -> Random:

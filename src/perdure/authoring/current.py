@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextvars import ContextVar
+from types import MappingProxyType
+from typing import Final
 
 from msgspec import Struct
 
+from perdure.model.carrier import traceparent
 from perdure.model.errors import UsageError
+
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class CurrentStep(Struct, frozen=True):
@@ -20,6 +26,18 @@ class CurrentStep(Struct, frozen=True):
     seq: int
     #: 1 for the first; numbers are never used twice.
     attempt: int
+    workflow: str = ""
+    version: str = ""
+    namespace: str = ""
+    #: True for a closure of the body (`ctx.local_step`), False for a step that was declared.
+    local: bool = False
+    #: What goes with the run from whoever started it.
+    carrier: Mapping[str, str] = _NOTHING
+
+    @property
+    def traceparent(self) -> str | None:
+        """The trace that the run belongs to (W3C), if it was given one."""
+        return traceparent(self.carrier)
 
 
 running: ContextVar[CurrentStep | None] = ContextVar("perdure_step", default=None)

@@ -9,6 +9,7 @@ from typing import Any, Final, TypedDict, cast
 
 import msgspec
 
+from perdure.model.carrier import check_carrier, encode_carrier
 from perdure.model.durations import instant, positive_micros, unsigned_micros
 from perdure.model.errors import UsageError
 from perdure.model.ids import check_name, check_run_id
@@ -34,6 +35,8 @@ class StartKeywords(TypedDict, total=False):
     start_at: datetime | float | None
     delay: float | timedelta | None
     origin: str | None
+    #: Texts that go with the run to its steps, children and next links, {"traceparent": ...} for one.
+    carrier: Mapping[str, str] | None
     namespace: str | None
     #: How long the run may take from its due start (its execution timeout).
     timeout: float | timedelta | None
@@ -49,6 +52,7 @@ class StartOptions(msgspec.Struct, frozen=True, kw_only=True):
     start_at: int | None = None
     delay: int | None = None
     origin: str | None = None
+    carrier: bytes | None = None
     namespace: str | None = None
     timeout: int | None = None
 
@@ -105,6 +109,10 @@ def _attributes(value: object) -> bytes:
     return encode(attributes, what="attributes")
 
 
+def _carrier(value: object) -> bytes | None:
+    return encode_carrier(check_carrier(value))
+
+
 _CHECKS: Final[Mapping[str, Any]] = {
     "id": check_run_id,
     "priority": _priority,
@@ -113,6 +121,7 @@ _CHECKS: Final[Mapping[str, Any]] = {
     "start_at": partial(instant, what="start_at"),
     "delay": partial(unsigned_micros, what="delay"),
     "origin": partial(check_name, what="an origin"),
+    "carrier": _carrier,
     "namespace": partial(check_name, what="a namespace"),
     "timeout": partial(positive_micros, what="timeout"),
 }

@@ -54,13 +54,14 @@ class Working(Seat):
         policy = with_options(_PLAIN, options, f"local step {name!r}") if options else _PLAIN
         instance = self._inside()
 
-        async def call() -> bytes:
+        async def call() -> Any:
             result = closure()
-            if inspect.isawaitable(result):
-                result = await result
+            return await result if inspect.isawaitable(result) else result
+
+        def encode(result: Any) -> bytes:
             return values.encode(result, type, what=f"result of local step {name!r} of {instance.describe()}")
 
-        future = instance.local(name, call, policy=policy, decode=values.decoder(type))
+        future = instance.local(name, call, policy=policy, decode=values.decoder(type), encode=encode)
         return cast("Coroutine[Any, Any, Any]", future)
 
     def side_effect(self, fn: Callable[[], T]) -> Coroutine[Any, Any, T]:

@@ -73,12 +73,19 @@ class Issuing:
         return self._future(operation, decode)
 
     def local(
-        self, name: str, call: Callable[[], Any], *, policy: RetryPolicy, decode: Callable[[bytes], Any]
+        self,
+        name: str,
+        call: Callable[[], Any],
+        *,
+        policy: RetryPolicy,
+        decode: Callable[[bytes], Any],
+        encode: Callable[[Any], bytes] | None = None,
     ) -> OpFuture[Any]:
-        """Run a closure of the body as a step, where the body runs."""
+        """Run a closure of the body as a step, where the body runs. Without `encode` it gives its result's bytes."""
         operation = self._issue(Op.LOCAL, name)
         operation.policy = policy
         operation.call = call
+        operation.encode = encode
         return self._future(operation, decode)
 
     def signal(

@@ -21,6 +21,7 @@ class Operation:
         "child",
         "decode",
         "due",
+        "encode",
         "failures",
         "key",
         "name",
@@ -51,6 +52,8 @@ class Operation:
         #: Steps: how often to try, and (for closures) what to call; then what the history says of earlier attempts.
         self.policy: RetryPolicy | None = None
         self.call: Callable[[], Any] | None = None
+        #: Closures: what gives the stored form of a result; None: the call gives it itself.
+        self.encode: Callable[[Any], bytes] | None = None
         self.failures = 0
         self.attempts = 0
         self.next_at: int | None = None

@@ -62,7 +62,7 @@ class Executor:
         self.committer = committer
         self.holdings = Holdings(means.settings.max_runs)
         self.cache = Cache(means.settings.cache)
-        self.tell = Telling(means.store.now, means.events)
+        self.tell = Telling(means.store.now, means.hooks.events)
         self.nudges = Nudges(means, self.holdings, self._schedule, self._doubt)
         self.nudges.missed = lambda: self.on_room(0)
         self.attempts = Attempts(means, self.drive, self._schedule, self._let_go)

@@ -212,6 +212,7 @@ def as_new(run: Run) -> NewRun:
         tags=run.tags,
         attributes=run.attributes,
         origin=run.origin,
+        carrier=run.carrier,
         parent=run.parent,
         awaited_as=run.awaited_as,
         depth=run.depth,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from perdure.authoring.registry import Registry
-from perdure.engine.events import Events
+from perdure.engine.hooks import Hooks
 from perdure.engine.settings import Settings
 from perdure.ports.clock import Clock
 from perdure.ports.store import Store
@@ -21,8 +21,8 @@ class Means:
     clock: Clock
     registry: Registry
     settings: Settings
-    #: Who hears of what happens here: the app's, so that it outlives this engine.
-    events: Events
+    #: Who hears of what happens here, and what is put around it: the app's, so that it outlives this engine.
+    hooks: Hooks
     #: Names this engine in leases. No two ever have the same.
     owner: str
     #: The process that made it: none that was forked from it may use it.

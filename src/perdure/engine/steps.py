@@ -11,14 +11,16 @@ import contextvars
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
-from perdure.authoring.current import CurrentStep, running
+from perdure.authoring.current import CurrentStep, current_step, running
 from perdure.core.operation import Operation
+from perdure.engine.around import Proceed
 from perdure.engine.held import QUEUED, Held
 from perdure.engine.means import Means
 from perdure.engine.threads import Threads
-from perdure.model.errors import NotRegistered, StepFailed, StepTimeout
+from perdure.model.carrier import decode_carrier
+from perdure.model.errors import NotRegistered, StepFailed, StepTimeout, UsageError
 from perdure.model.history import Op
 from perdure.model.ids import step_id
 from perdure.ports.clock import Alarm
@@ -55,11 +57,8 @@ class Steps:
             return
         self._running += 1
         context = self._context.copy()
-        attempt = operation.attempts + 1
-        key = step_id(held.key.id, held.key.incarnation, operation.seq)
-        info = CurrentStep(key, held.key.id, operation.name, operation.seq, attempt)
-        context.run(running.set, info)
-        task = self._means.loop.create_task(self._attempt(held, operation, context), context=context)
+        context.run(running.set, current(held, operation))
+        task = self._means.loop.create_task(self._attempt(held, operation), context=context)
         held.tasks[operation.seq] = task
 
     def close(self) -> None:
@@ -67,11 +66,11 @@ class Steps:
         self._waiting.clear()
         self._threads.close()
 
-    async def _attempt(self, held: Held, operation: Operation, context: contextvars.Context) -> None:
+    async def _attempt(self, held: Held, operation: Operation) -> None:
         began = self._means.store.now()
         outcome: bytes | BaseException
         try:
-            outcome = await self._bounded(held, operation, context)
+            outcome = await self._bounded(held, operation)
         except BaseException as error:
             outcome = error
         task: asyncio.Task[None] | None = asyncio.current_task()
@@ -113,10 +112,10 @@ class Steps:
             failure.__cause__ = outcome
             report.failed(held, operation, began, failure)
 
-    async def _bounded(self, held: Held, operation: Operation, context: contextvars.Context) -> bytes:
+    async def _bounded(self, held: Held, operation: Operation) -> bytes:
         timeout = None if operation.policy is None else operation.policy.timeout
         if timeout is None:
-            return await self._call(held, operation, context, _nothing)
+            return await self._call(held, operation, _nothing)
         # By our clock, as all time: `asyncio.timeout` alone would go by the loop's.
         means, limit = self._means, asyncio.timeout(None)
         alarms: list[Alarm] = []
@@ -129,7 +128,7 @@ class Steps:
 
         try:
             async with limit:
-                return await self._call(held, operation, context, begun)
+                return await self._call(held, operation, begun)
         except TimeoutError as error:
             if not limit.expired():
                 raise
@@ -140,28 +139,51 @@ class Steps:
             for alarm in alarms:
                 alarm.cancel()
 
-    async def _call(
-        self, held: Held, operation: Operation, context: contextvars.Context, begun: Callable[[], None]
-    ) -> bytes:
+    async def _call(self, held: Held, operation: Operation, begun: Callable[[], None]) -> bytes:
         """`begun` is called when the function begins: a sync one may wait for a thread before."""
+        run, encode = self._runner(held, operation, begun)
+        hooks, step = self._means.hooks, current_step()
+        if hooks.around:
+            run = hooks.around.wrapped(step, run)
+        restored = hooks.carriers.restore(step.carrier)
+        if restored is None:
+            return encode(await run())
+        with restored:
+            return encode(await run())
+        raise UsageError("a context manager of a restore hook of app.carry swallowed what the step raised")
+
+    def _runner(
+        self, held: Held, operation: Operation, begun: Callable[[], None]
+    ) -> tuple[Proceed, Callable[[Any], bytes]]:
+        """What runs the step's function, and what encodes its result."""
         if operation.op is Op.LOCAL:
-            assert operation.call is not None
-            begun()
-            payload: bytes = await operation.call()
-            return payload
+            call, encode = operation.call, operation.encode
+            assert call is not None
+
+            async def closure() -> Any:
+                begun()
+                return await call()
+
+            return closure, encode or _encoded
         if not self._means.registry.has_step(operation.name):
             raise NotRegistered(
                 f"step {operation.name!r} of run {held.key.id!r} is not registered here, and remote steps require a "
                 "transport; include the module that defines it"
             )
         definition = self._means.registry.step(operation.name)
-        args, kwargs = definition.signature.unbind(operation.payload or b"null")
-        if definition.is_async:
-            begun()
-            result = await definition.fn(*args, **kwargs)
-        else:
-            result = await self._threads.run(context.copy(), lambda: definition.fn(*args, **kwargs), begun)
-        return definition.signature.encode_result(result)
+        signature = definition.signature
+
+        async def function() -> Any:
+            # Each time anew: a step may change what it was given.
+            args, kwargs = signature.unbind(operation.payload or b"null")
+            if definition.is_async:
+                begun()
+                return await definition.fn(*args, **kwargs)
+            # With all that is set by now, also by interceptors.
+            context = contextvars.copy_context()
+            return await self._threads.run(context, lambda: definition.fn(*args, **kwargs), begun)
+
+        return function, signature.encode_result
 
     def _next(self) -> None:
         while self._waiting and self._running < self._means.settings.max_steps:
@@ -174,5 +196,27 @@ class Steps:
                 del held.tasks[operation.seq]
 
 
+def current(held: Held, operation: Operation) -> CurrentStep:
+    """The attempt that is to be made next, as the step sees it."""
+    run, key = held.instance.run, held.key
+    return CurrentStep(
+        step_id(key.id, key.incarnation, operation.seq),
+        key.id,
+        operation.name,
+        operation.seq,
+        operation.attempts + 1,
+        run.workflow,
+        run.version,
+        run.namespace,
+        operation.op is Op.LOCAL,
+        decode_carrier(run.carrier),
+    )
+
+
 def _nothing() -> None:
     """Nobody wants to know when the step begins."""
+
+
+def _encoded(result: bytes) -> bytes:
+    """What gives its result's bytes itself."""
+    return result

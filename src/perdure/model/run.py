@@ -70,6 +70,8 @@ class NewRun(Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     attributes: bytes | None = None
     origin: str | None = None
+    #: Texts that go with it, its children and its next links, as JSON: see `perdure.model.carrier`.
+    carrier: bytes | None = None
     parent: Parent | None = None
     #: The id under which the parent awaits this run: its end becomes a CHILD message of that name in the parent's inbox.
     #: (The next link of a chain keeps it, so that a parent that waits for `ship` hears the end of `ship~3`.) None: nobody.
@@ -115,6 +117,7 @@ class Run(Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...]
     attributes: bytes | None
     origin: str | None
+    carrier: bytes | None
     parent: Parent | None
     awaited_as: str | None
     depth: int

@@ -62,6 +62,7 @@ def new_run(new: NewRun, incarnation: int, now: int, parent: Parent | None) -> R
         tags=new.tags,
         attributes=new.attributes,
         origin=new.origin,
+        carrier=new.carrier,
         parent=parent,
         awaited_as=new.awaited_as,
         depth=new.depth,

@@ -28,7 +28,7 @@ _OPS: Final[dict[Op | None, str | None]] = {op: str(op.value) for op in Op} | {N
 _TYPES: Final = {"i": "integer", "l": "bigint", "s": "smallint", "b": "boolean", "t": "text", "y": "bytea"}
 _TURNS: Final = "iltllislblblyyt"
 _CONSUMED: Final = "il"
-_NEWS: Final = "itttyltlyttlltllllstillblyyt"
+_NEWS: Final = "itttyltlytytlltllllstillblyyt"
 _TAGS: Final = "it"
 _FACETS: Final = "itt"
 _HISTORY: Final = "iislttylll"
@@ -230,6 +230,7 @@ def _new_row(place: int, create: Create) -> tuple[Any, ...]:
         run.priority,
         run.attributes,
         run.origin,
+        run.carrier,
         *lineage,
         run.awaited_as,
         run.depth,

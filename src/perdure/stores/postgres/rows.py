@@ -70,6 +70,7 @@ def to_run(row: Row) -> Run:
         updated_at=row[33],
         ended_at=row[34],
         continued_to=row[35],
+        carrier=row[39],
     )
 
 

@@ -200,8 +200,14 @@ _FLEET: Final = (
     """,
 )
 
+_CARRIERS: Final = (
+    # Texts that go with a run: see perdure.model.carrier.
+    "ALTER TABLE runs ADD COLUMN carrier BLOB",
+)
+
 MIGRATIONS: Final = (
     Migration(1, "initial", _INITIAL),
     Migration(2, "fleet", _FLEET),
     Migration(3, "attributes", _ATTRIBUTES),
+    Migration(4, "carriers", _CARRIERS),
 )

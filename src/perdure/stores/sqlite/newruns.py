@@ -21,7 +21,7 @@ from perdure.stores.sqlite.transaction import Transaction
 
 _COLUMNS: Final = (
     "id, status, owner, epoch, n, inbox, seen, wake_at, listening, recoveries, updated_at, started_at, ended_at, created_at, "
-    "deadline, timeout, workflow, version, namespace, priority, urgency, format, seed, depth, tags, origin, "
+    "deadline, timeout, workflow, version, namespace, priority, urgency, format, seed, depth, tags, origin, carrier, "
     "parent_id, parent, parent_seq, awaited_as, fingerprint, attributes, input, output, error"
 )
 COLUMNS: Final = _COLUMNS.count(",") + 1
@@ -67,6 +67,7 @@ def new_row(run: NewRun, now: int, parent: Parent | None, turn: TurnCommit | Non
         run.depth,
         encode_tags(run.tags),
         run.origin,
+        run.carrier,
         parent_id,
         incarnation,
         seq,

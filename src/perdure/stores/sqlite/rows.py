@@ -48,10 +48,10 @@ _INPUT: Final = "coalesce(input, (SELECT i.input FROM inputs AS i WHERE i.incarn
 _RUN_TEXT: Final = (
     "id, incarnation, workflow, version, namespace, status, input, seed, output, error, owner, epoch, n, inbox, seen, "
     "wake_at, listening, deadline, timeout, priority, tags, attributes, origin, parent_id, parent, parent_seq, awaited_as, "
-    "depth, format, recoveries, fingerprint, created_at, started_at, updated_at, ended_at, continued_to"
+    "depth, format, recoveries, fingerprint, created_at, started_at, updated_at, ended_at, continued_to, carrier"
 )
 _RUN_COLUMNS: Final = _RUN_TEXT.split(", ")
-_RUN_BLOBS: Final = ("input", "output", "error", "attributes")
+_RUN_BLOBS: Final = ("input", "output", "error", "attributes", "carrier")
 _RUN_BLOB_CELLS: Final = tuple(map(_RUN_COLUMNS.index, _RUN_BLOBS))
 
 #: Followed by a condition; gives rows for :func:`to_run`.
@@ -118,6 +118,7 @@ def to_run(row: Sequence[Any]) -> Run:
         updated_at=row[33],
         ended_at=row[34],
         continued_to=row[35],
+        carrier=row[36],
     )
 
 

@@ -44,6 +44,7 @@ async def test_can_01_the_run_completes_and_the_next_begins(kit: Kit) -> None:
         priority=2,
         attributes=b"{}",
         origin="shop",
+        carrier=b'{"t":"1"}',
         timeout=SECOND,
     )
     assert await kit.one(turn(run, Status.COMPLETED, entries=(scheduled(0),), successor=successor)) == Applied(run.key)
@@ -74,6 +75,7 @@ async def test_can_01_the_run_completes_and_the_next_begins(kit: Kit) -> None:
         tags=("t",),
         attributes=b"{}",
         origin="shop",
+        carrier=b'{"t":"1"}',
         created_at=kit.now,
         updated_at=kit.now,
     )

@@ -45,7 +45,9 @@ CREATE TABLE @schema@.runs (
     continued_to text COLLATE "C",
     successor bigint,
     urgency bigint NOT NULL,
-    definition integer NOT NULL
+    definition integer NOT NULL,
+    -- Texts that go with the run: see perdure.model.carrier.
+    carrier bytea
 ) WITH (fillfactor = 75, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
 
 -- Plans are kept, also those made while there was little here. So a statement that names runs says `status + 0`, or `parent + 0`,

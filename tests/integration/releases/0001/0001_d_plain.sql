@@ -14,7 +14,7 @@ CREATE FUNCTION @schema@.plain_1(
     t_wake_at bigint[], t_listening boolean[], t_seen bigint[], t_progress boolean[], t_started_at bigint[], t_output bytea[],
     t_error bytea[], t_fingerprint text[], c_of integer[], c_number bigint[],
     r_place integer[], r_id text[], r_workflow text[], r_version text[], r_input bytea[], r_seed bigint[], r_namespace text[],
-    r_priority bigint[], r_attributes bytea[], r_origin text[], r_parent_id text[], r_parent bigint[], r_parent_seq bigint[],
+    r_priority bigint[], r_attributes bytea[], r_origin text[], r_carrier bytea[], r_parent_id text[], r_parent bigint[], r_parent_seq bigint[],
     r_awaited_as text[], r_depth bigint[], r_start_at bigint[], r_timeout bigint[], r_format bigint[], r_status smallint[],
     r_owner text[], r_more integer[], r_seen bigint[], r_wake_at bigint[], r_listening boolean[], r_started_at bigint[],
     r_output bytea[], r_error bytea[], r_fingerprint text[], g_of integer[], g_tag text[], a_of integer[], a_name text[], a_value text[],
@@ -96,7 +96,8 @@ BEGIN
         INSERT INTO @schema@.runs (
             id, incarnation, workflow, version, namespace, status, input, seed, output, error, owner, epoch, n, inbox, seen,
             wake_at, listening, deadline, timeout, priority, tags, attributes, origin, parent_id, parent, parent_seq,
-            awaited_as, depth, format, recoveries, fingerprint, created_at, started_at, updated_at, ended_at, urgency, definition
+            awaited_as, depth, format, recoveries, fingerprint, created_at, started_at, updated_at, ended_at, urgency, definition,
+            carrier
         )
         SELECT f.id, begun[f.line], f.workflow, f.version, f.namespace,
             coalesce(f.status, CASE WHEN f.start_at > _now THEN 2 ELSE 0 END), f.input, f.seed, f.output, f.error, f.owner,
@@ -109,13 +110,13 @@ BEGIN
             END,
             f.attributes, f.origin, f.parent_id, f.parent, f.parent_seq, f.awaited_as, f.depth, f.format, 0, f.fingerprint,
             _now, f.started_at, _now, CASE WHEN f.status >= 4 THEN _now END, coalesce(f.priority, 0),
-            @schema@.definition_1(f.workflow, f.version)
+            @schema@.definition_1(f.workflow, f.version), f.carrier
         FROM unnest(
-            r_place, r_id, r_workflow, r_version, r_input, r_seed, r_namespace, r_priority, r_attributes, r_origin, r_parent_id,
+            r_place, r_id, r_workflow, r_version, r_input, r_seed, r_namespace, r_priority, r_attributes, r_origin, r_carrier, r_parent_id,
             r_parent, r_parent_seq, r_awaited_as, r_depth, r_start_at, r_timeout, r_format, r_status, r_owner, r_more, r_seen,
             r_wake_at, r_listening, r_started_at, r_output, r_error, r_fingerprint
         ) WITH ORDINALITY AS f (
-            place, id, workflow, version, input, seed, namespace, priority, attributes, origin, parent_id,
+            place, id, workflow, version, input, seed, namespace, priority, attributes, origin, carrier, parent_id,
             parent, parent_seq, awaited_as, depth, start_at, timeout, format, status, owner, more, seen,
             wake_at, listening, started_at, output, error, fingerprint, line
         )
