@@ -42,6 +42,7 @@ from perdure.model.errors import (
     StoreError,
     StoreMismatch,
     StoreUnavailable,
+    UnknownQuery,
     UsageError,
     ValueTooLarge,
 )
@@ -83,6 +84,7 @@ __all__ = [
     "StoreError",
     "StoreMismatch",
     "StoreUnavailable",
+    "UnknownQuery",
     "UsageError",
     "ValueTooLarge",
     "as_completed",
