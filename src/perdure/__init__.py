@@ -43,6 +43,7 @@ from perdure.model.errors import (
     StoreError,
     StoreMismatch,
     StoreUnavailable,
+    UnknownQuery,
     UsageError,
     ValueTooLarge,
 )
@@ -85,6 +86,7 @@ __all__ = [
     "StoreError",
     "StoreMismatch",
     "StoreUnavailable",
+    "UnknownQuery",
     "UsageError",
     "ValueTooLarge",
     "as_completed",

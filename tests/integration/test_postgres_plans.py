@@ -100,7 +100,7 @@ async def _blocking_nothing(store: Store) -> int:
 
 async def _reading(store: Store) -> int:
     await store.messages(RUNS)
-    await store.value(RUNS, "k")
+    await store.values(RUNS, ["k"])
     return len(await store.history(range(1, RUNS, 10_000)))
 
 

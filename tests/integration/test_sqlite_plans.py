@@ -58,7 +58,7 @@ async def everything(store: SqliteStore) -> None:
     await store.history([run.incarnation])
     await store.standing([run.incarnation, run.incarnation + 1])
     await store.messages(run.incarnation)
-    await store.value(run.incarnation, "k")
+    await store.values(run.incarnation, ["k"])
     await store.next_wake(request())
     await store.next_wake(request(namespaces=("red", "default")))
     await store.claim(request(namespaces=("red", "default")))

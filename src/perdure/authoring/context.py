@@ -10,6 +10,7 @@ from uuid import UUID
 
 import msgspec
 
+from perdure.authoring.answering import Answering
 from perdure.authoring.children import ChildHandle, derived_seed
 from perdure.authoring.issuing import bound
 from perdure.authoring.launching import Launching
@@ -22,7 +23,7 @@ from perdure.model.ids import check_name, next_link
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Context(Working, Waiting, Launching):
+class Context(Working, Waiting, Launching, Answering):
     """One workflow run, seen from inside its body. Not usable in steps, nor after the body has ended."""
 
     __slots__ = ()

@@ -165,6 +165,10 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                 if budget == 0:
                     raise Spin
 
+    def stirred(self) -> bool:
+        """True if something is ready, though no turn goes on."""
+        return bool(self._ready)
+
     def fire(self, handle: TimerHandle) -> None:
         """A timer is due."""
         self._ready.append(handle)

@@ -106,9 +106,7 @@ class Awaited(Generic[R]):
 
         Signals and `result` find that link by themselves; status, values and history are those of one link.
         """
-        run = await self.info()
-        while run.continued_to is not None:
-            run = await self._next_link(run.id, run.continued_to)
+        run = await self._last()
         return type(self)(self._engine, run.id, self._workflow, run.key)
 
     async def info(self) -> Run:
@@ -120,6 +118,13 @@ class Awaited(Generic[R]):
         if run is None or (self._key is not None and run.incarnation != self._key.incarnation):
             raise RunNotFound(f"there is no run {self.id!r}" + (" any more" if self._key else ""))
         self._key = run.key
+        return run
+
+    async def _last(self) -> Run:
+        """The newest link of the chain."""
+        run = await self.info()
+        while run.continued_to is not None:
+            run = await self._next_link(run.id, run.continued_to)
         return run
 
     # -- how it waits -------------------------------------------------------------------------------------------------

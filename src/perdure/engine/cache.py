@@ -39,6 +39,17 @@ class Cache:
         parked[2].close()
         return None
 
+    def look(self, incarnation: int, n: int, fingerprint: str) -> Instance | None:
+        """As `take`, but it stays there."""
+        parked = self._parked.get(incarnation)
+        return parked[2] if parked is not None and parked[:2] == (n, fingerprint) else None
+
+    def forget(self, incarnation: int) -> None:
+        """Drop one, if it is there."""
+        parked = self._parked.pop(incarnation, None)
+        if parked is not None:
+            parked[2].close()
+
     def evict(self) -> None:
         """Drop the least lately parked."""
         self._parked.popitem(last=False)[1][2].close()

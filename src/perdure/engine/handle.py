@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from perdure.engine.awaited import Awaited
+from perdure.engine.asked import Asked
 from perdure.engine.sending import outgoing_signal, send
 from perdure.model import values
 from perdure.model.commit import Cancel, Changed, Delete, Ended, Requeue
@@ -21,7 +21,7 @@ from perdure.model.steps import Step, fold
 R = TypeVar("R")
 
 
-class RunHandle(Awaited[R]):
+class RunHandle(Asked[R]):
     """A run by its id. Made by `app.start` and `app.get_run`; any number may exist of one run, in any process."""
 
     __slots__ = ()

@@ -100,6 +100,10 @@ class Held:
             and not (self.commit or self.scheduled or self.arrivals or self.attempts)
         )
 
+    def at_rest(self) -> bool:
+        """True if its instance stands where its last commit left it: no turn is on its way, none was thrown away."""
+        return self.commit is None and not self.gone and NO_SEQ not in self.tasks
+
     def let_go(self) -> None:
         """Stop everything that runs for it here."""
         self.gone = True

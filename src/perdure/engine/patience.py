@@ -51,7 +51,7 @@ class Reads:
 
     async def value(self, key: RunKey, name: str) -> bytes | None:
         doing = f"reading value {name!r} of run {key.id!r}"
-        return await self.patiently(doing, lambda store: store.value(key.incarnation, name))
+        return (await self.patiently(doing, lambda store: store.values(key.incarnation, [name]))).get(name)
 
     async def runs(self, query: RunQuery) -> Sequence[Run]:
         return await self.patiently("listing runs", lambda store: store.runs(query))

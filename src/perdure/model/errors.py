@@ -7,6 +7,7 @@ PerdureError
 │   ├── InvalidId              an empty, blank, over-long or unprintable id
 │   ├── InvalidArguments       arguments that do not fit the workflow's or step's parameters
 │   ├── NotRegistered          unknown workflow, version or step
+│   ├── UnknownQuery           the run has no query of that name
 │   ├── NameTaken              two definitions under one name
 │   ├── NotInWorkflow          an operation that only works inside a workflow body
 │   └── ForbiddenInWorkflow    something that would do I/O or break replay inside a workflow body
@@ -77,6 +78,12 @@ class NotRegistered(UsageError):
     """No such workflow or step is registered."""
 
     code = "not_registered"
+
+
+class UnknownQuery(UsageError):
+    """The run has no query of that name."""
+
+    code = "unknown_query"
 
 
 class NameTaken(UsageError):

@@ -278,8 +278,8 @@ class Store(Protocol):
         """The unconsumed messages of a run, oldest first."""
         ...
 
-    async def value(self, incarnation: int, key: str) -> bytes | None:
-        """The newest value the run published under `key`."""
+    async def values(self, incarnation: int, keys: Sequence[str]) -> Mapping[str, bytes]:
+        """The newest value that the run published under each of these keys, however many; those without one are not in it."""
         ...
 
     async def audit(self, *, heal: bool = True) -> Sequence[Finding]:

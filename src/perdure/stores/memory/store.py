@@ -189,10 +189,11 @@ class MemoryStore:
         with self._lock:
             return _messages(self._tables, incarnation)
 
-    async def value(self, incarnation: int, key: str) -> bytes | None:
+    async def values(self, incarnation: int, keys: Sequence[str]) -> Mapping[str, bytes]:
         with self._lock:
             actor = self._tables.actors.get(incarnation)
-            return None if actor is None else dict(actor.values).get(key)
+            there = {} if actor is None else dict(actor.values)
+            return {key: there[key] for key in keys if key in there}
 
     async def fleet(self) -> Sequence[Member]:
         with self._lock:

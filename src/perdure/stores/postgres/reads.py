@@ -45,12 +45,10 @@ class Reads:
         text = f"SELECT * FROM {self._schema}.messages WHERE incarnation = $1 ORDER BY number"
         return list(map(to_message, await self.fetch(text, incarnation)))
 
-    async def value(self, incarnation: int, key: str) -> bytes | None:
-        if out_of_bounds(key):
-            return None
-        text = f"SELECT payload FROM {self._schema}.run_values WHERE incarnation = $1 AND key = $2"
-        rows = await self.fetch(text, incarnation, key)
-        return rows[0][0] if rows else None
+    async def values(self, incarnation: int, keys: Sequence[str]) -> Mapping[str, bytes]:
+        text = f"SELECT key, payload FROM {self._schema}.run_values WHERE incarnation = $1 AND key = ANY ($2)"
+        rows = await self.fetch(text, incarnation, [key for key in keys if not out_of_bounds(key)])
+        return {row[0]: row[1] for row in rows}
 
     async def standing(self, incarnations: Sequence[int]) -> Mapping[int, Standing]:
         text = f"SELECT incarnation, status, wake_at, updated_at FROM {self._schema}.runs WHERE incarnation = ANY ($1)"

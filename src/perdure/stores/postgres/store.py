@@ -165,8 +165,8 @@ class PostgresStore:
     async def messages(self, incarnation: int) -> Sequence[Message]:
         return await self._open.reads.messages(incarnation)
 
-    async def value(self, incarnation: int, key: str) -> bytes | None:
-        return await self._open.reads.value(incarnation, key)
+    async def values(self, incarnation: int, keys: Sequence[str]) -> Mapping[str, bytes]:
+        return await self._open.reads.values(incarnation, keys)
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
         return self._open.hints.add(callback)

@@ -79,11 +79,14 @@ def messages(connection: sqlite3.Connection, incarnation: int) -> Sequence[Messa
         return tuple(message for _, message in to_messages(connection, text))
 
 
-def value(connection: sqlite3.Connection, incarnation: int, key: str) -> bytes | None:
-    row = connection.execute(
-        "SELECT payload FROM run_values WHERE incarnation = ? AND key = ?", (incarnation, key)
-    ).fetchone()
-    return None if row is None else row[0]
+def values(connection: sqlite3.Connection, incarnation: int, keys: Sequence[str]) -> Mapping[str, bytes]:
+    found: dict[str, bytes] = {}
+    for start in range(0, len(keys), _PAGE):
+        part = keys[start : start + _PAGE]
+        marks = ", ".join("?" * len(part))
+        text = f"SELECT key, payload FROM run_values WHERE incarnation = ? AND key IN ({marks})"
+        found.update(connection.execute(text, (incarnation, *part)))
+    return found
 
 
 def standing(connection: sqlite3.Connection, incarnations: Sequence[int]) -> Mapping[int, Standing]:

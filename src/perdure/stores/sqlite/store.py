@@ -141,8 +141,9 @@ class SqliteStore:
         call = partial(reads.messages, incarnation=incarnation)
         return cast("Sequence[Message]", await self._reading().call(call))
 
-    async def value(self, incarnation: int, key: str) -> bytes | None:
-        return cast("bytes | None", await self._reading().call(partial(reads.value, incarnation=incarnation, key=key)))
+    async def values(self, incarnation: int, keys: Sequence[str]) -> Mapping[str, bytes]:
+        call = partial(reads.values, incarnation=incarnation, keys=keys)
+        return cast("Mapping[str, bytes]", await self._reading().call(call))
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
         self._check()

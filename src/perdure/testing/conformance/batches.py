@@ -225,7 +225,7 @@ async def leaves_nothing_behind(kit: Kit, **bad: Any) -> None:
     assert await kit.inbox(run) == inbox
     assert await kit.inbox(waiting) == await kit.inbox(other) == []
     assert await kit.store.get("c") is None
-    assert await kit.store.value(run.incarnation, "k") is None
+    assert await kit.value(run.incarnation, "k") is None
     # Tokens and ids of messages are as they were, too.
     await kit.apply(turn(other, waits=(TokenWait(0, "kept"), TokenWait(1, "v"))))
     assert payloads(await kit.inbox(other)) == [b"kept"]

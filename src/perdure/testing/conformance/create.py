@@ -258,7 +258,7 @@ async def test_a_first_turn_is_discarded_with_its_conflict(kit: Kit) -> None:
     await kit.unchanged(run)
     assert await kit.history(run) == []
     assert await kit.store.get("c") is None
-    assert await kit.store.value(run.incarnation, "k") is None
+    assert await kit.value(run.incarnation, "k") is None
 
 
 async def test_children_of_a_first_turn_get_its_incarnation(kit: Kit) -> None:

@@ -37,7 +37,7 @@ async def test_ret_07_a_run_goes_with_all_that_hangs_on_it(kit: Kit) -> None:
     assert await kit.store.get("r") is None
     assert await kit.history(run) == []
     assert await kit.inbox(run) == []
-    assert await kit.store.value(run.incarnation, "k") is None
+    assert await kit.value(run.incarnation, "k") is None
     assert await kit.store.runs(RunQuery()) == []
 
 
@@ -127,7 +127,7 @@ async def test_f11_a_reused_id_begins_with_nothing(kit: Kit) -> None:
     assert (run.n, run.inbox, run.tags, run.status) == (0, 0, (), Status.PENDING)
     assert await kit.history(run) == []
     assert await kit.inbox(run) == []
-    assert await kit.store.value(run.incarnation, "k") is None
+    assert await kit.value(run.incarnation, "k") is None
     assert await kit.store.get("c") is None
     [claimed] = await kit.claim()
     assert (claimed.run.id, claimed.messages) == ("r", ())

@@ -45,7 +45,7 @@ async def fenced(kit: Kit, commit: TurnCommit) -> None:
     assert await kit.history(run) == history
     assert await kit.store.get("other") == other
     assert await kit.store.get("c") is None
-    assert await kit.store.value(run.incarnation, "k") is None
+    assert await kit.value(run.incarnation, "k") is None
 
 
 async def test_another_owner(kit: Kit) -> None:

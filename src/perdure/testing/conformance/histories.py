@@ -90,33 +90,33 @@ async def test_a_long_history(kit: Kit) -> None:
 async def test_qry_01_a_value_is_read_back(kit: Kit) -> None:
     run = await kit.hold("r")
     await kit.apply(park(run, values=(("progress", b"50"), ("other", b'"x"'))))
-    assert await kit.store.value(run.incarnation, "progress") == b"50"
-    assert await kit.store.value(run.incarnation, "other") == b'"x"'
+    assert await kit.value(run.incarnation, "progress") == b"50"
+    assert await kit.value(run.incarnation, "other") == b'"x"'
 
 
 async def test_qry_02_the_newest_value_counts(kit: Kit) -> None:
     run = await kit.hold("r")
     await kit.apply(turn(run, values=(("k", b"1"), ("k", b"2"))))
-    assert await kit.store.value(run.incarnation, "k") == b"2"
+    assert await kit.value(run.incarnation, "k") == b"2"
     await kit.apply(turn(run, values=(("k", b"3"),)), complete(run, values=(("k", b""),)))
-    assert await kit.store.value(run.incarnation, "k") == b""
+    assert await kit.value(run.incarnation, "k") == b""
 
 
 async def test_qry_03_no_value_and_no_run(kit: Kit) -> None:
     run = await kit.hold("r")
     await kit.apply(turn(run, values=(("k", b"1"),)))
-    assert await kit.store.value(run.incarnation, "K") is None
-    assert await kit.store.value(run.incarnation, "") is None
-    assert await kit.store.value(run.incarnation + 1, "k") is None
+    assert await kit.value(run.incarnation, "K") is None
+    assert await kit.value(run.incarnation, "") is None
+    assert await kit.value(run.incarnation + 1, "k") is None
 
 
 async def test_values_belong_to_their_run(kit: Kit) -> None:
     one, two = await kit.hold("one"), await kit.hold("two")
     await kit.apply(turn(one, values=(("k", b"1"),)), turn(two, values=(("k", b"2"),)))
     await kit.apply(complete(one, successor=new("one~1")))
-    assert await kit.store.value(one.incarnation, "k") == b"1"
-    assert await kit.store.value(two.incarnation, "k") == b"2"
-    assert await kit.store.value((await kit.run("one~1")).incarnation, "k") is None
+    assert await kit.value(one.incarnation, "k") == b"1"
+    assert await kit.value(two.incarnation, "k") == b"2"
+    assert await kit.value((await kit.run("one~1")).incarnation, "k") is None
 
 
 # ---------------------------------------------------------------- restart
@@ -134,7 +134,7 @@ async def test_everything_is_there_after_a_restart(kit: Kit) -> None:
     await kit.reopen()
     await kit.unchanged(*rows)
     assert await kit.history(run) == list(moved.entries)
-    assert await kit.store.value(run.incarnation, "k") == b"v"
+    assert await kit.value(run.incarnation, "k") == b"v"
     assert await kit.inbox(run) == [Message(1, MessageKind.SIGNAL, "go", None, b"1", False, at)]
     await kit.apply(complete(rows[0], seen=1))
 
@@ -145,7 +145,7 @@ async def test_a_second_connection_sees_what_was_answered(kit: Kit) -> None:
     await kit.apply(turn(run, entries=(scheduled(0),), values=(("k", b"v"),)), to_run("r"))
     assert await other.get("r") == await kit.run("r")
     assert list((await other.history([run.incarnation]))[run.incarnation]) == await kit.history(run)
-    assert await other.value(run.incarnation, "k") == b"v"
+    assert (await other.values(run.incarnation, ["k"])).get("k") == b"v"
     assert list(await other.messages(run.incarnation)) == await kit.inbox(run)
     assert other.now() == kit.now
 

@@ -109,7 +109,7 @@ async def test_names_in_every_field_of_a_turn(kit: Kit) -> None:
             )
         )
         assert await kit.history(run) == [entry]
-        assert await kit.store.value(run.incarnation, name) == b"v"
+        assert await kit.value(run.incarnation, name) == b"v"
         by_cancel, by_name, by_token = await kit.inbox(run)
         assert (by_cancel.name, by_name.name, by_token.token) == (name, name, name)
         assert (by_name.payload, by_token.payload) == (b"1", b"2")
@@ -150,7 +150,7 @@ async def test_bytes_in_every_field(kit: Kit) -> None:
             )
         )
         assert await kit.history(run) == [entry]
-        assert await kit.store.value(run.incarnation, "k") == data
+        assert await kit.value(run.incarnation, "k") == data
         child = await kit.take(f"{name}.child", "bob")
         assert child.input == data
         await kit.apply(complete(child, data))
@@ -182,7 +182,7 @@ async def test_large_values(kit: Kit) -> None:
     child = new("c", input=LARGE, awaited_as="c")
     await kit.apply(turn(run, entries=(entry, entry), values=(("k", LARGE),), children=(NewChild(1, child),)))
     assert [each.payload for each in await kit.history(run)] == [LARGE, LARGE]
-    assert await kit.store.value(run.incarnation, "k") == LARGE
+    assert await kit.value(run.incarnation, "k") == LARGE
     await kit.apply(complete(await kit.take("c"), LARGE))
     assert await kit.inbox(run) == [
         Message(1, MessageKind.SIGNAL, "go", None, LARGE, False, at),

@@ -129,6 +129,9 @@ class Kit:
         for run in before:
             assert await self.store.get(run.id) == run
 
+    async def value(self, incarnation: int, key: str) -> bytes | None:
+        return (await self.store.values(incarnation, [key])).get(key)
+
     async def inbox(self, run: Run) -> list[Message]:
         return list(await self.store.messages(run.incarnation))
 

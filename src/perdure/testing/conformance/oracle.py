@@ -206,7 +206,7 @@ class Duel:
         self._same(f"the history of {one.id}", list(history), list((await theirs.history([other]))[other]))
         self._same(f"the inbox of {one.id}", list(await ours.messages(mine)), list(await theirs.messages(other)))
         for key in VALUES:
-            self._same(f"the value {key} of {one.id}", await ours.value(mine, key), await theirs.value(other, key))
+            self._same(f"the value {key} of {one.id}", await _value(ours, mine, key), await _value(theirs, other, key))
 
     async def _standing(self, side: Side, runs: Sequence[Run]) -> list[Standing | None]:
         """In this order; and of no others."""
@@ -279,3 +279,7 @@ def _comparable(answer: Any) -> Any:
         first, rest = answer.runs[:1], answer.runs[1:]
         return Changed((*first, *sorted(rest, key=lambda run: run.incarnation)))
     return answer
+
+
+async def _value(store: Store, incarnation: int, key: str) -> bytes | None:
+    return (await store.values(incarnation, [key])).get(key)

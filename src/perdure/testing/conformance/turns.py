@@ -57,7 +57,7 @@ async def test_one_turn_writes_everything_at_once(kit: Kit) -> None:
     assert (child.parent, child.awaited_as) == (Parent("r", run.incarnation, 1), "c")
     assert (await kit.run(doomed.id)).status is Status.CANCELLED
     await kit.expect(other, inbox=1)
-    assert await kit.store.value(run.incarnation, "k") == b"v"
+    assert await kit.value(run.incarnation, "k") == b"v"
     await kit.apply(to_token("t", b"3"))
     assert payloads(await kit.inbox(run)) == [b"2", b"3"]
 
@@ -255,7 +255,7 @@ async def test_a_run_cannot_end_over_an_unread_cancel(kit: Kit) -> None:
     assert await kit.history(run) == []
     assert tuple(await kit.inbox(run)) == messages
     assert await kit.store.get("c") is None
-    assert await kit.store.value(run.incarnation, "k") is None
+    assert await kit.value(run.incarnation, "k") is None
 
 
 async def test_a_run_cannot_continue_over_an_unread_cancel(kit: Kit) -> None:
