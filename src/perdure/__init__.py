@@ -9,6 +9,7 @@ from perdure.app import Perdure
 from perdure.authoring.completed import as_completed
 from perdure.authoring.context import ChildHandle, Context
 from perdure.authoring.current import CurrentStep, current_step
+from perdure.authoring.log import log, logging_filter
 from perdure.authoring.registry import Registry
 from perdure.authoring.step import step
 from perdure.authoring.step_ref import step_ref
@@ -48,6 +49,7 @@ from perdure.model.errors import (
     ValueTooLarge,
 )
 from perdure.model.run import Run, Status
+from perdure.model.steplog import LogLine
 
 __all__ = [
     "ChildFailed",
@@ -62,6 +64,7 @@ __all__ = [
     "InvalidId",
     "InvalidValue",
     "Lifecycle",
+    "LogLine",
     "NameTaken",
     "NonDeterminismError",
     "NotInWorkflow",
@@ -91,6 +94,8 @@ __all__ = [
     "ValueTooLarge",
     "as_completed",
     "current_step",
+    "log",
+    "logging_filter",
     "step",
     "step_ref",
     "workflow",

@@ -22,6 +22,7 @@ from perdure import (
     SignalTimeout,
     as_completed,
     current_step,
+    log,
     step,
     workflow,
 )
@@ -302,6 +303,38 @@ async def drive_before_the_patches(app: TestApp) -> RunHandle[Any]:
     return run
 
 
+# ---------------------------------------------------------------- logs
+
+
+@step(max_attempts=2, base=1)
+async def talkative(n: int) -> int:
+    log.info("attempt %d", current_step().attempt)
+    with log.sub_process("part"):
+        log.heartbeat({"n": n})
+    if current_step().attempt == 1:
+        raise ConnectionError("not yet")
+    return n
+
+
+@workflow
+async def logged(ctx: Context) -> list[int]:
+    log.info("a body's lines leave no trace")
+    found = [await talkative(1), *await asyncio.gather(talkative(2), echo(3))]
+    found.append(await ctx.local_step("say", _say))
+    return found
+
+
+def _say() -> int:
+    log.warning("said")
+    return 4
+
+
+async def drive_logged(app: TestApp) -> RunHandle[Any]:
+    run = await app.start(logged, id="golden")
+    await app.tick(60)
+    return run
+
+
 # ---------------------------------------------------------------- what operators and crashes do
 
 
@@ -423,4 +456,5 @@ PROGRAMS = {
     "cut-off": Program(cut_off, drive_cut_off),
     "cancelled": Program(cancelled, drive_cancelled),
     "failed": Program(failed, drive_failed),
+    "logged": Program(logged, drive_logged),
 }

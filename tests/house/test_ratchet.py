@@ -50,7 +50,7 @@ FULL_CLASSES: dict[str, Allowed] = {
     ),
     "perdure.engine.settings.Settings": Allowed(14, "one field a setting"),
     "perdure.engine.settings.SettingsKeywords": Allowed(14, "one field a setting"),
-    "perdure.model.steps.Step": Allowed(13, "a row of a run's timeline"),
+    "perdure.model.steps.Step": Allowed(15, "a row of a run's timeline"),
     "perdure.ports.store.Process": Allowed(11, "what a process says of itself, as `perdure fleet` shows it"),
     "perdure.model.commit.TurnCommit": Allowed(23, ROW),
     "perdure.model.run.NewRun": Allowed(17, ROW),

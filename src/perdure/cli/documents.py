@@ -12,6 +12,7 @@ from perdure.model.failure import Failure, decode_failure
 from perdure.model.history import Op
 from perdure.model.messages import Message
 from perdure.model.run import Run
+from perdure.model.steplog import LogLine
 from perdure.model.steps import Step
 
 
@@ -66,7 +67,22 @@ def of_step(step: Step) -> dict[str, Any]:
         "input": None if is_token else value(step.input),
         "output": value(step.output),
         "error": _error(step.error, whole=True),
+        "log": [of_line(line) for line in step.log],
+        "progress": None if step.progress is None else value(bytes(step.progress.value)),
     }
+
+
+def of_line(line: LogLine) -> dict[str, Any]:
+    """A line of a step's log."""
+    document: dict[str, Any] = {
+        "at": iso(line.at),
+        "level": line.level,
+        "message": line.message,
+        "attempt": line.attempt,
+    }
+    if line.process is not None:
+        document |= {"process": line.process, "outcome": line.outcome, "took_ms": (line.took or 0) / 1000}
+    return document
 
 
 def of_wait(wait: Wait) -> dict[str, Any]:

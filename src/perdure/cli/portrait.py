@@ -38,6 +38,9 @@ _AT_ONCE = 1000
 #: Lines of the timeline, and of what the run waits for, unless all are asked for.
 _ROWS = 100
 _WAITS = 20
+#: Lines of the steps' logs.
+_LINES = 30
+_LEVEL_STYLES: Mapping[str, str] = {"debug": "dim", "warning": "yellow", "error": "red"}
 
 
 class Portrait(Struct, frozen=True, kw_only=True):
@@ -67,6 +70,9 @@ def draw(portrait: Portrait) -> RenderableType:
         parts.append(Text(f"  and {hidden:,} completed operations; --all shows them", style="dim"))
     if portrait.waits:
         parts += [Text("\nWaits for", style="bold"), Padding(_waits(portrait), (0, 0, 0, 2))]
+    said = _said(rows, portrait.whole)
+    if said is not None:
+        parts += [Text("\nLog", style="bold"), Padding(said, (0, 0, 0, 2))]
     parts += _error(run, whole=portrait.whole)
     return Group(*parts)
 
@@ -148,6 +154,35 @@ def _waits(portrait: Portrait) -> Table:
         grid.add_row(name, times, styled(wait.detail, limit=None if portrait.whole else _VALUE_LENGTH))
     if len(shown) < len(portrait.waits):
         grid.add_row(Text(f"and {len(portrait.waits) - len(shown):,} more; --all shows them", style="dim"))
+    return grid
+
+
+def _said(rows: Sequence[Row], whole: bool) -> Table | None:
+    """What the steps that are drawn said, the newest lines."""
+    lines = sorted(
+        ((line.at, row.step, line) for row in rows for line in row.step.log), key=lambda each: (each[0], each[1].seq)
+    )
+    progress = [(row.step, row.step.progress) for row in rows if row.step.progress is not None]
+    if not lines and not progress:
+        return None
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    for _ in range(3):
+        grid.add_column(overflow="fold")
+    hidden = 0 if whole else max(0, len(lines) - _LINES)
+    if hidden:
+        grid.add_row(Text(f"{hidden:,} more; --all shows them", style="dim"))
+    limit = None if whole else _VALUE_LENGTH
+    for at, step, line in lines[hidden:]:
+        text = line.message
+        if line.process is not None:
+            text = f"{line.process}: {line.outcome} in {duration(line.took or 0)}" + (f": {text}" if text else "")
+        who = styled(f"#{step.seq} {step.name}" + (f" ({line.attempt})" if step.attempts > 1 else ""), "dim")
+        grid.add_row(Text(instant(at), style="dim"), who, styled(text, _LEVEL_STYLES.get(line.level, ""), limit))
+    for step, last in progress:
+        who = styled(f"#{step.seq} {step.name}", "dim")
+        grid.add_row(
+            Text(instant(last.at), style="dim"), who, Text("progress ").append(_value(bytes(last.value), limit))
+        )
     return grid
 
 

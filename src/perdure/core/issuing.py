@@ -61,8 +61,16 @@ class Issuing:
 
     def complain(self, what: str, error: BaseException | None) -> None:
         """Log what went wrong in a task or callback of the body where nobody looks: once, and not in every replay."""
-        if self._alive() and self._replaying() is None:
+        if self.live():
             log.error("perdure: %s, in the body of %s", what, self.describe(), exc_info=error)
+
+    def live(self) -> bool:
+        """True if what the body does now is new; False in a replay, and in a turn that will not count."""
+        return self._alive() and self._replaying() is None
+
+    def say(self, record: logging.LogRecord) -> None:
+        """Have a line of the body's log said once this turn is committed. Only while it is `live`."""
+        self._turn.said.append(record)
 
     # -- what the body (through the authoring layer) asks for ---------------------------------------------------------
 

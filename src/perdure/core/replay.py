@@ -21,7 +21,8 @@ from perdure.model.shown import told
 
 _DELIVERED = frozenset({Event.RESOLVED, Event.FAILED, Event.CANCEL})
 _CLOSED = frozenset({Event.RESOLVED, Event.FAILED, Event.ABANDONED})
-_ATTEMPTS = frozenset({Event.ATTEMPT_FAILED, Event.ATTEMPT_CUT})
+#: What tells of attempts only: the body does not hear of it.
+_ATTEMPTS = frozenset({Event.ATTEMPT_FAILED, Event.ATTEMPT_CUT, Event.LOGGED})
 _UNDONE = frozenset({Event.FAILED, Event.ATTEMPT_FAILED})
 _STEPS = frozenset({Op.STEP, Op.LOCAL})
 _FORGOTTEN = frozenset({Op.SPAWN, Op.VALUE})

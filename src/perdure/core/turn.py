@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Coroutine
 from typing import Any, Protocol, TypeAlias
 
@@ -74,7 +75,7 @@ Outcome: TypeAlias = Completed | Failed | Cancelled | Continued | Blocked
 class Turn:
     """The result of one `advance`: what to write, what to start, what to stop."""
 
-    __slots__ = ("abandoned", "consumed", "entries", "issued", "outcome", "reopened", "resolved")
+    __slots__ = ("abandoned", "consumed", "entries", "issued", "outcome", "reopened", "resolved", "said")
 
     def __init__(self) -> None:
         #: New history, in order.
@@ -87,4 +88,11 @@ class Turn:
         self.resolved: list[Operation] = []
         #: Numbers of the messages taken out of the inbox.
         self.consumed: list[int] = []
+        #: What the body said with `perdure.log`: for when the turn is committed.
+        self.said: list[logging.LogRecord] = []
         self.outcome: Outcome | None = None
+
+    def speak(self) -> None:
+        """The turn is durable: what the body said is said."""
+        for record in self.said:
+            logging.getLogger(record.name).handle(record)

@@ -32,15 +32,21 @@ class Attempts:
         self._schedule = schedule
         self._let_go = let_go
 
-    def succeeded(self, held: Held, operation: Operation, began: int, payload: bytes) -> None:
-        """The attempt returned."""
+    def succeeded(
+        self, held: Held, operation: Operation, began: int, payload: bytes, said: bytes | None = None
+    ) -> None:
+        """The attempt returned. `said`: its log."""
+        self._note(held, operation, said)
         held.tasks[operation.seq] = REPORTED
         operation.attempts += 1
         held.arrivals.append(StepDone(operation.seq, payload, False, self._now(), began))
         self._advance(held)
 
-    def failed(self, held: Held, operation: Operation, began: int, error: BaseException) -> None:
-        """The attempt raised."""
+    def failed(
+        self, held: Held, operation: Operation, began: int, error: BaseException, said: bytes | None = None
+    ) -> None:
+        """The attempt raised. `said`: its log."""
+        self._note(held, operation, said)
         now = self._now()
         operation.attempts += 1
         operation.failures += 1
@@ -58,6 +64,11 @@ class Attempts:
             held.tasks[operation.seq] = REPORTED
             held.arrivals.append(StepDone(operation.seq, failure, True, now, began))
         self._advance(held)
+
+    def _note(self, held: Held, operation: Operation, said: bytes | None) -> None:
+        if said is not None:
+            at = max(self._now(), held.instance.now)
+            held.attempts.append(_entry(Event.LOGGED, operation, said, at, None, None))
 
     def _advance(self, held: Held) -> None:
         if len(held.tasks) > 1:

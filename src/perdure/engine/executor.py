@@ -45,7 +45,7 @@ from perdure.model.shown import shown
 
 log = logging.getLogger("perdure.engine")
 
-_ATTEMPTS = frozenset({Event.ATTEMPT_FAILED, Event.ATTEMPT_CUT})
+_ATTEMPTS = frozenset({Event.ATTEMPT_FAILED, Event.ATTEMPT_CUT, Event.LOGGED})
 
 #: Seconds that cancelled steps get when the process stops.
 _LAST_MOMENT = 1.0
@@ -203,6 +203,7 @@ class Executor:
         if isinstance(answer, Applied | Moved):
             held.n += len(commit.entries)
             held.taken = []
+            turn.speak()
             self._announce(held, commit, rests=isinstance(answer, Applied))
             if isinstance(answer, Moved):
                 held.arrivals.extend(answer.messages)

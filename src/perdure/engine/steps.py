@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from perdure.authoring.current import CurrentStep, current_step, running
+from perdure.authoring.journal import Journal, journal
 from perdure.core.operation import Operation
 from perdure.engine.around import Proceed
 from perdure.engine.held import QUEUED, Held
@@ -31,8 +32,10 @@ log = logging.getLogger("perdure.engine")
 class Report(Protocol):
     """Whoever wants to know what came of attempts (the executor). Event loop."""
 
-    def succeeded(self, held: Held, operation: Operation, began: int, payload: bytes) -> None: ...
-    def failed(self, held: Held, operation: Operation, began: int, error: BaseException) -> None: ...
+    def succeeded(self, held: Held, operation: Operation, began: int, payload: bytes, said: bytes | None) -> None: ...
+    def failed(
+        self, held: Held, operation: Operation, began: int, error: BaseException, said: bytes | None
+    ) -> None: ...
     def vanished(self, held: Held, operation: Operation, error: BaseException) -> None: ...
 
 
@@ -57,8 +60,9 @@ class Steps:
             return
         self._running += 1
         context = self._context.copy()
-        context.run(running.set, current(held, operation))
-        task = self._means.loop.create_task(self._attempt(held, operation), context=context)
+        kept = Journal(operation.attempts + 1, self._means.store.now)
+        context.run(_enter, current(held, operation), kept)
+        task = self._means.loop.create_task(self._attempt(held, operation, kept), context=context)
         held.tasks[operation.seq] = task
 
     def close(self) -> None:
@@ -66,7 +70,7 @@ class Steps:
         self._waiting.clear()
         self._threads.close()
 
-    async def _attempt(self, held: Held, operation: Operation) -> None:
+    async def _attempt(self, held: Held, operation: Operation, kept: Journal) -> None:
         began = self._means.store.now()
         outcome: bytes | BaseException
         try:
@@ -77,7 +81,7 @@ class Steps:
         try:
             # Whoever abandons the step, or lets its run go, takes the attempt from the run's tasks first. Then nobody asks.
             if not held.gone and held.tasks.get(operation.seq) is task:
-                self._tell(held, operation, began, outcome, task)
+                self._tell(held, operation, began, outcome, kept.close(), task)
         except Exception as error:
             log.exception("perdure: step %r cannot be reported; this is a fault in Perdure", operation.name)
             self._report.vanished(held, operation, error)
@@ -92,15 +96,16 @@ class Steps:
         operation: Operation,
         began: int,
         outcome: bytes | BaseException,
+        said: bytes | None,
         task: asyncio.Task[None] | None,
     ) -> None:
         report = self._report
         if isinstance(outcome, bytes):
-            report.succeeded(held, operation, began, outcome)
+            report.succeeded(held, operation, began, outcome, said)
         elif isinstance(outcome, KeyboardInterrupt | SystemExit | GeneratorExit):
             report.vanished(held, operation, outcome)
         elif not isinstance(outcome, asyncio.CancelledError):
-            report.failed(held, operation, began, outcome)
+            report.failed(held, operation, began, outcome, said)
         elif task is not None and task.cancelling():
             report.vanished(
                 held, operation, outcome
@@ -110,7 +115,7 @@ class Steps:
                 "the step raised CancelledError, though nobody cancelled it", type="asyncio:CancelledError"
             )
             failure.__cause__ = outcome
-            report.failed(held, operation, began, failure)
+            report.failed(held, operation, began, failure, said)
 
     async def _bounded(self, held: Held, operation: Operation) -> bytes:
         timeout = None if operation.policy is None else operation.policy.timeout
@@ -211,6 +216,11 @@ def current(held: Held, operation: Operation) -> CurrentStep:
         operation.op is Op.LOCAL,
         decode_carrier(run.carrier),
     )
+
+
+def _enter(step: CurrentStep, kept: Journal) -> None:
+    running.set(step)
+    journal.set(kept)
 
 
 def _nothing() -> None:

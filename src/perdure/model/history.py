@@ -24,6 +24,7 @@ class Event(IntEnum):
     CANCEL = 7  # a cancel was delivered to the body
     END = 8  # the run ended with status `name`
     REQUEUED = 9  # an operator revived the run: failed operations up to here are tried afresh
+    LOGGED = 10  # what an attempt of step `seq` said (see `perdure.model.steplog`), just before what came of it
 
 
 class Op(StrEnum):

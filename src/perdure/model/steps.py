@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from perdure.model.history import Entry, Event, Op
+from perdure.model.steplog import Logged, LogLine, Progress, decode_logged
 
 
 class State(StrEnum):
@@ -41,6 +42,9 @@ class Step(Struct, frozen=True, kw_only=True):
     ended_at: int | None = None
     #: A timer's or wait's deadline, or when the next attempt starts.
     due: int | None = None
+    #: What its attempts said with `perdure.log`, oldest first; and its newest heartbeat.
+    log: tuple[LogLine, ...] = ()
+    progress: Progress | None = None
 
 
 def fold(entries: Iterable[Entry]) -> list[Step]:
@@ -95,7 +99,18 @@ def _next(step: Step, entry: Entry) -> Step:
         )
     if entry.event is Event.ABANDONED:
         return replace(step, state=State.ABANDONED, ended_at=entry.at)
+    if entry.event is Event.LOGGED:
+        return _said(step, decode_logged(entry.payload))
     return step
+
+
+def _said(step: Step, logged: Logged | None) -> Step:
+    if logged is None:
+        return step
+    # An attempt that was recorded, but not what came of it, is made again under the same number.
+    before = tuple(line for line in step.log if line.attempt != logged.attempt)
+    progress = step.progress if logged.progress is None else logged.progress
+    return msgspec.structs.replace(step, log=before + logged.lines, progress=progress)
 
 
 def _reopened(step: Step) -> Step:
