@@ -12,6 +12,7 @@ from perdure.authoring.current import CurrentStep, current_step
 from perdure.authoring.registry import Registry
 from perdure.authoring.step import step
 from perdure.authoring.step_ref import step_ref
+from perdure.authoring.updates import Update
 from perdure.authoring.workflow import workflow
 from perdure.engine.around import Proceed
 from perdure.engine.events import Lifecycle
@@ -48,8 +49,10 @@ from perdure.model.errors import (
     ValueTooLarge,
 )
 from perdure.model.run import Run, Status
+from perdure.model.updates import Accepted, Rejected
 
 __all__ = [
+    "Accepted",
     "ChildFailed",
     "ChildHandle",
     "Context",
@@ -70,6 +73,7 @@ __all__ = [
     "PerdureError",
     "Proceed",
     "Registry",
+    "Rejected",
     "Run",
     "RunCancelled",
     "RunDead",
@@ -87,6 +91,7 @@ __all__ = [
     "StoreMismatch",
     "StoreUnavailable",
     "UnknownQuery",
+    "Update",
     "UsageError",
     "ValueTooLarge",
     "as_completed",
