@@ -13,6 +13,7 @@ from perdure.authoring.log import log, logging_filter
 from perdure.authoring.registry import Registry
 from perdure.authoring.step import step
 from perdure.authoring.step_ref import step_ref
+from perdure.authoring.updates import Update
 from perdure.authoring.workflow import workflow
 from perdure.engine.around import Proceed
 from perdure.engine.events import Lifecycle
@@ -50,8 +51,10 @@ from perdure.model.errors import (
 )
 from perdure.model.run import Run, Status
 from perdure.model.steplog import LogLine
+from perdure.model.updates import Accepted, Rejected
 
 __all__ = [
+    "Accepted",
     "ChildFailed",
     "ChildHandle",
     "Context",
@@ -73,6 +76,7 @@ __all__ = [
     "PerdureError",
     "Proceed",
     "Registry",
+    "Rejected",
     "Run",
     "RunCancelled",
     "RunDead",
@@ -90,6 +94,7 @@ __all__ = [
     "StoreMismatch",
     "StoreUnavailable",
     "UnknownQuery",
+    "Update",
     "UsageError",
     "ValueTooLarge",
     "as_completed",

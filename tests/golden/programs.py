@@ -429,6 +429,41 @@ async def drive_failed(app: TestApp) -> RunHandle[Any]:
     return run
 
 
+# ---------------------------------------------------------------- updates
+
+
+@workflow
+async def updates(ctx: Context) -> list[Any]:
+    first = await ctx.wait_for_update("add", type=int)
+    first.answer({"sum": first.arg})
+    second = await ctx.wait_for_update("add", type=int)  # the first of two that comes does not fit: it is rejected
+    got: list[Any] = [first.arg, await echo(second.arg)]
+    second.reject("too late")
+    try:
+        await ctx.wait_for_update("never", timeout=30)
+    except SignalTimeout as error:
+        got.append(str(error))
+    left = asyncio.ensure_future(ctx.wait_for_update("left"))
+    right = asyncio.ensure_future(ctx.wait_for_update("right"))
+    await asyncio.wait([left, right], return_when="FIRST_COMPLETED")
+    left.cancel()
+    got.append(right.result().arg)
+    (await ctx.wait_for_update("left")).answer()
+    return got
+
+
+async def drive_updates(app: TestApp) -> RunHandle[Any]:
+    run = await app.start(updates, id="golden")
+    for number, arg in enumerate((1, "odd", 2)):
+        await run.update("add", arg, id=f"add-{number}")
+    await app.tick(31)
+    await run.update("right", "side", id="right")
+    await app.settle()
+    await run.update("left", id="left")
+    await app.settle()
+    return run
+
+
 # ---------------------------------------------------------------- their names
 
 Drive = Callable[[TestApp], Coroutine[Any, Any, RunHandle[Any]]]
@@ -457,4 +492,5 @@ PROGRAMS = {
     "cancelled": Program(cancelled, drive_cancelled),
     "failed": Program(failed, drive_failed),
     "logged": Program(logged, drive_logged),
+    "updates": Program(updates, drive_updates),
 }

@@ -168,6 +168,15 @@ async def token(program: Program, node: Node) -> Any:
 
 
 @kind
+async def update(program: Program, node: Node) -> Any:
+    due = program.run.now + (node.numbers[1] + 1) * 1_000_000 if node.numbers[1] < 30 else None
+    value = await program.run.update("ab"[node.numbers[0] % 2], due=due, decode=decode)
+    program.see("update", value)
+    program.run.set_value(f"update:{value}", b"1")  # the answer
+    return value
+
+
+@kind
 async def child(program: Program, node: Node) -> Any:
     id = f"{program.run.run.id}.child.{program.run.reserve()}"
     refusal = REFUSAL if node.numbers[0] < 10 else None

@@ -272,20 +272,21 @@ class World:
 
     def _messages(self, instance: Instance, *, urgent: bool) -> None:
         rng = self.rng
-        wanted: list[Operation] = [o for o in instance.pending.values() if o.op == "signal"]
+        wanted: list[Operation] = [o for o in instance.pending.values() if o.op in ("signal", "update")]
         if wanted and (urgent or rng.random() < 0.4):
             operation = rng.choice(wanted)
-            self._send(operation.name, None if operation.payload is None else operation.payload.decode())
+            token = None if operation.payload is None else operation.payload.decode()
+            self._send(operation.name, token, MessageKind(operation.op))
         while rng.random() < 0.1:  # some that nobody waits for yet, or ever
             if rng.random() < 0.5:
-                self._send(rng.choice("ab"), None)
+                self._send(rng.choice("ab"), None, rng.choice((MessageKind.SIGNAL, MessageKind.UPDATE)))
             else:
                 self._send("c", f"token{rng.randint(0, 2)}")
 
-    def _send(self, name: str, token: str | None) -> None:
+    def _send(self, name: str, token: str | None, kind: MessageKind = MessageKind.SIGNAL) -> None:
         payload = values.encode(self.rng.randint(0, 99), what="signal")
         if token is None:
-            self._put(MessageKind.SIGNAL, name, None, payload)
+            self._put(kind, name, None, payload)
         else:
             self.kept.setdefault(token, deque()).append(payload)
             self._serve(token)

@@ -7,6 +7,7 @@ from typing import Any, TypeVar, overload
 
 from perdure.app.starting import Starting
 from perdure.app.urls import open_store
+from perdure.authoring.validators import Validator
 from perdure.authoring.workflow import WorkflowDefinition
 from perdure.engine.around import Interceptor
 from perdure.engine.carriers import Capture, Restore
@@ -85,6 +86,17 @@ class Perdure(Starting):
         space = self.settings.namespace if namespace is None else namespace
         query = run_query(status, workflow, space, tag, attributes, limit, before)
         return list(await self.engine.reads.runs(query))
+
+    def update_validator(
+        self, workflow: WorkflowDefinition[..., Any] | str, name: str
+    ) -> Callable[[Validator], Validator]:
+        """Decorate a function to check updates `name` of `workflow` where they are sent, before anything is written.
+
+        It gets the argument, restored by its own hint, and rejects it by returning a reason (a text) or by raising; it returns
+        None for what may pass. It cannot see the run: who needs that rejects in the workflow. Raises `UsageError`, and
+        `NameTaken` if there is one already.
+        """
+        return self.registry.validators.adder(workflow, name)
 
     # -- watching -----------------------------------------------------------------------------------------------------
 

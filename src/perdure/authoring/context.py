@@ -64,11 +64,13 @@ class Context(Working, Waiting, Launching, Answering):
     def continue_as_new(self, *inputs: Any, **fields: Any) -> NoReturn:
         """End this run and go on as another with a fresh history (`<id>~1`, `~2`, ...) and this input. Never returns.
 
-        The next run keeps the version, namespace, tags, priority, attributes, and the parent that waits. Signals that were
-        not read yet go over to it.
+        The next run keeps the version, namespace, tags, priority, attributes, and the parent that waits. Signals and updates
+        that were not read yet go over to it. Updates that were taken and not answered are rejected: nobody can answer them
+        any more.
         """
         instance = self._inside()
         run = instance.run
+        self._leave_updates()
         successor = msgspec.structs.replace(
             run,
             id=next_link(run.id),

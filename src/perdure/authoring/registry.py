@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from perdure.authoring.references import Definition, in_body, in_module
 from perdure.authoring.step import StepDefinition
+from perdure.authoring.validators import Validators
 from perdure.authoring.version import version_key
 from perdure.authoring.workflow import WorkflowDefinition
 from perdure.model.errors import NameTaken, NotRegistered, UsageError
@@ -29,6 +30,8 @@ class Registry:
         self._workflows: dict[str, dict[str, AnyWorkflow]] = {}
         self._serves: tuple[Serves, ...] = ()
         self._planned: list[Any] = []
+        #: Who checks updates before they are sent.
+        self.validators = Validators()
 
     # -- adding -------------------------------------------------------------------------------------------------------
 

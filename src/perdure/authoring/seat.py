@@ -8,6 +8,7 @@ from perdure.authoring.issuing import inside
 from perdure.authoring.marker import ContextMarker
 from perdure.authoring.queries import Query
 from perdure.authoring.registry import Registry
+from perdure.authoring.updates import Update
 from perdure.authoring.workflow import WorkflowDefinition
 from perdure.core.instance import Instance
 
@@ -15,13 +16,15 @@ from perdure.core.instance import Instance
 class Seat(ContextMarker):
     """One workflow run, seen from inside its body."""
 
-    __slots__ = ("_definition", "_instance", "_queries", "_registry")
+    __slots__ = ("_definition", "_instance", "_queries", "_registry", "_updates")
 
     def __init__(self, instance: Instance, registry: Registry, definition: WorkflowDefinition[Any, Any]) -> None:
         self._instance = instance
         self._registry = registry
         self._definition = definition
         self._queries: dict[str, Query] | None = None
+        #: Taken and not answered, by id.
+        self._updates: dict[str, Update[Any]] | None = None
 
     @property
     def run_id(self) -> str:

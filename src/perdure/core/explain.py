@@ -41,9 +41,9 @@ def child_failure(message: Message) -> Failure:
 
 
 def signal_timeout(operation: Operation, run: str) -> SignalTimeout:
-    """Of a bounded wait of `run` that is over."""
+    """Of a bounded wait (for a signal, a token or an update) of `run` that is over."""
     key = operation.key
-    what = f"token {key[1]!r}" if key is not None and key[0] == "token" else f"signal {operation.name!r}"
+    what = f"{'signal' if key is None else key[0]} {(operation.name if key is None else key[1])!r}"
     seconds = ((operation.due or 0) - operation.since) / 1_000_000
     return SignalTimeout(
         f"{run} waited {seconds:g} seconds for {what}, and none came", signal=operation.name, timeout=seconds

@@ -22,6 +22,11 @@ def token_key(token: str) -> Key:
     return ("token", token)
 
 
+def update_key(name: str) -> Key:
+    """Of an update sent to the run by name."""
+    return ("update", name)
+
+
 def child_key(child_id: str) -> Key:
     """Of the end of a child."""
     return ("child", child_id)
@@ -33,6 +38,8 @@ def message_key(message: Message) -> Key:
         return child_key(message.name)
     if message.token is not None:
         return token_key(message.token)
+    if message.kind is MessageKind.UPDATE:
+        return update_key(message.name)
     return signal_key(message.name)
 
 

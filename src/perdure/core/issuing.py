@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from perdure.core.inbox import Inbox, Key, child_key, signal_key, token_key
+from perdure.core.inbox import Inbox, Key, child_key, signal_key, token_key, update_key
 from perdure.core.loop import OpFuture, TimerHandle, new_loop
 from perdure.core.operation import Operation
 from perdure.core.pending import Pending
@@ -104,6 +104,13 @@ class Issuing:
         operation = self._issue(Op.SIGNAL, name, None if token is None else token.encode(), due)
         # A replay waits for the recorded token, which the store knows the wait by, whatever the code makes of it now.
         operation.key = signal_key(name) if operation.payload is None else token_key(operation.payload.decode())
+        self._wait(operation)
+        return self._future(operation, decode)
+
+    def update(self, name: str, *, due: int | None, decode: Callable[[bytes], Any]) -> OpFuture[Any]:
+        """Wait for an update by name, until `due` (microseconds) at most."""
+        operation = self._issue(Op.UPDATE, name, None, due)
+        operation.key = update_key(name)
         self._wait(operation)
         return self._future(operation, decode)
 

@@ -10,6 +10,7 @@ from typing import Any
 from perdure.authoring.workflow import WorkflowDefinition
 from perdure.engine import stopping
 from perdure.engine.announcing import announce
+from perdure.engine.answers import Answers
 from perdure.engine.committer import Committer, Outcome
 from perdure.engine.executor import Executor
 from perdure.engine.loading import Loading
@@ -45,6 +46,8 @@ class Engine:
         self.reads = Reads(means, lambda: self.store)
         self.committer = Committer(means)
         self.executor = Executor(means, self.committer)
+        self.answers = Answers(means, self.reads, self.executor.holdings, self.executor.tell.endings)
+        self.executor.tell.values = self.answers.committed
         self.watcher = Watcher(means, self.executor.tell.endings)
         loading = Loading(means, self.executor)
         watchdog = Watchdog(means, self.executor.holdings)

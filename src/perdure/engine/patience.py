@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from perdure.engine.committer import Broken, Committer, Outcome
@@ -52,6 +52,11 @@ class Reads:
     async def value(self, key: RunKey, name: str) -> bytes | None:
         doing = f"reading value {name!r} of run {key.id!r}"
         return (await self.patiently(doing, lambda store: store.values(key.incarnation, [name]))).get(name)
+
+    async def answers(self, key: RunKey, names: Sequence[str]) -> Mapping[str, bytes]:
+        """The values under these names that there are, however long the store cannot be reached."""
+        doing = f"reading {len(names)} values of run {key.id!r}"
+        return await self.patiently(doing, lambda store: store.values(key.incarnation, names), for_ever=True)
 
     async def runs(self, query: RunQuery) -> Sequence[Run]:
         return await self.patiently("listing runs", lambda store: store.runs(query))
@@ -137,7 +142,8 @@ def _described(write: Write) -> tuple[str, str]:
             return f"starting run {write.run.id!r} of workflow {write.run.workflow!r}", again
         case Send():
             message = write.message
-            again = f"send it again with id={message.dedup!r}: it arrives once then"
+            asked = (message.dedup or "").removeprefix("update:" if message.kind is MessageKind.UPDATE else "")
+            again = f"send it again with id={asked!r}: it arrives once then"
             return f"sending {_named(message)}", again
         case Cancel():
             return f"cancelling run {write.run_id!r}", "cancel it again: a second time does no harm"
@@ -153,7 +159,7 @@ def _described(write: Write) -> tuple[str, str]:
 
 
 def _named(message: Outgoing) -> str:
-    kind = "signal" if message.kind is MessageKind.SIGNAL else "a message"
+    kind = "a message" if message.kind is MessageKind.CANCEL else str(message.kind)
     where = f"token {message.token!r}" if message.run_id is None else f"run {message.run_id!r}"
     return f"{kind} {message.name!r} to {where}"
 

@@ -8,10 +8,11 @@ from typing import Any
 from perdure.engine.committer import Broken
 from perdure.engine.engine import Engine
 from perdure.model import values
-from perdure.model.commit import Ended, Missing, Send
+from perdure.model.commit import Applied, Ended, Missing, Send
 from perdure.model.errors import RunEnded, RunNotFound, UsageError
 from perdure.model.ids import check_name
 from perdure.model.messages import MessageKind, Outgoing
+from perdure.model.run import RunKey
 
 
 def outgoing_signal(
@@ -53,12 +54,18 @@ def outgoing_signal(
 
 async def send(engine: Engine, message: Outgoing) -> None:
     """Have a message accepted durably, and whoever it wakes here woken. Raises `RunNotFound` and `RunEnded`."""
+    await accepted(engine, message)
+
+
+async def accepted(engine: Engine, message: Outgoing) -> RunKey | None:
+    """As `send`; gives the run whose inbox it went to, None if it was there before (or is kept at its token)."""
     answer = await engine.ask(Send(message))
     if isinstance(answer, Missing):
         raise RunNotFound(f"there is no run {message.run_id!r} to send {message.name!r} to")
     if isinstance(answer, Ended):
         raise RunEnded(f"run {answer.run.id!r} has ended ({answer.run.status}); {message.name!r} was not delivered")
     check_stored(answer)
+    return answer.key if isinstance(answer, Applied) else None
 
 
 def check_stored(answer: object) -> None:

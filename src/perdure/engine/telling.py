@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from perdure.core.operation import Operation
@@ -13,7 +13,7 @@ from perdure.engine.held import Held
 from perdure.model.commit import TurnCommit
 from perdure.model.failure import decode_failure, summary
 from perdure.model.history import Event, Op
-from perdure.model.run import Run, Status
+from perdure.model.run import Run, RunKey, Status
 
 log = logging.getLogger("perdure.engine")
 
@@ -47,9 +47,13 @@ class Telling:
         self.endings = Endings()
         #: Whoever subscribed. Events are made only if somebody did.
         self.events = events
+        #: Told of the values that became durable.
+        self.values: Callable[[RunKey, Sequence[tuple[str, bytes]]], None] = lambda run, values: None
 
     def turn(self, held: Held, commit: TurnCommit, *, rests: bool) -> None:
         """A turn became durable. `rests` False: it wanted to park, but the run goes on."""
+        if commit.values:
+            self.values(held.key, commit.values)
         if commit.status is Status.DEAD:
             self.events.dead(held.key.id)
         if log.isEnabledFor(logging.INFO):

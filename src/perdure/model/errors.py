@@ -23,7 +23,7 @@ PerdureError
 │   └── StepTimeout            an attempt ran longer than its timeout
 ├── ChildFailed                a child run did not complete, seen by its parent
 ├── GatherError                some of `ctx.all`'s children did not complete
-├── SignalTimeout              a wait for a signal ran out (also a TimeoutError)
+├── SignalTimeout              a wait for a signal or an update ran out (also a TimeoutError)
 ├── NonDeterminismError        the code does not fit the recorded history; the run is blocked
 ├── DeadlockError              nothing is ready, nothing is pending, the body has not finished; the run is blocked
 └── StoreError
@@ -217,7 +217,7 @@ class GatherError(PerdureError):
 
 
 class SignalTimeout(PerdureError, TimeoutError):
-    """A wait for a signal ran out."""
+    """A wait for a signal or an update ran out. `signal` is its name, `timeout` the seconds."""
 
     code = "signal_timeout"
 

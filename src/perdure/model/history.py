@@ -37,6 +37,7 @@ class Op(StrEnum):
     CHILD = "child"  # start (or join) a child run and wait for its end
     SPAWN = "spawn"  # start a child run; resolves never
     JOIN = "join"  # wait for the end of a child started before
+    UPDATE = "update"  # wait for an update by name, perhaps until `due`
     VALUE = "value"  # publish a value under a key; resolves never
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 from msgspec import Struct
@@ -11,10 +12,15 @@ class MessageKind(StrEnum):
     SIGNAL = "signal"  # by name to a run, or by token to whoever waits for it
     CHILD = "child"  # a child run ended (or could not start)
     CANCEL = "cancel"  # control: deliver a cancel to the body
+    UPDATE = "update"  # control: by name to a run, which answers it (see `perdure.model.updates`)
 
 
-#: A run may not end or continue while one of these is unread: the turn is refused and must deliver it first.
-CONTROL = frozenset({MessageKind.CANCEL})
+def holds_up(kinds: Iterable[MessageKind], *, continues: bool) -> bool:
+    """True if a run may not end while messages of these kinds are unread: the turn is refused and must deliver them first.
+
+    One that `continues` as new may leave its updates to the next link. (Under load there is always one more of them.)
+    """
+    return any(kind is MessageKind.CANCEL or (kind is MessageKind.UPDATE and not continues) for kind in kinds)
 
 
 class Message(Struct, frozen=True, gc=False):
@@ -23,7 +29,7 @@ class Message(Struct, frozen=True, gc=False):
     #: Position in the inbox, 1-based: the store's inbox counter after it was put there.
     number: int
     kind: MessageKind
-    #: A signal's name, or the id of the child that ended. Empty for a signal sent by token.
+    #: A signal's or update's name, or the id of the child that ended. Empty for a signal sent by token.
     name: str
     token: str | None
     payload: bytes | None

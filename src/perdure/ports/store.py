@@ -8,7 +8,8 @@ Rules that every adapter keeps (each is checked by `perdure.testing.conformance`
   consumed messages; gives back messages that came to a token whose wait is over (see *tokens*); registers waits; starts and
   joins children; cancels children; sends; sets values; and sets status, wake time and `seen`.
 
-  - Ends or continues with an unread control message (number > seen): `Refused`, nothing applied.
+  - Ends or continues with an unread cancel, or ends with an unread update (number > seen; `messages.holds_up`): `Refused`,
+    nothing applied.
   - Ends: unread token messages go back to their tokens; waits are removed; an awaited run's end becomes a message in its
     parent's inbox (kind CHILD, name `awaited_as`, payload the output, or the error with `failed`), in this order. Where the
     outcome is failed or completed, children that are not awaited go on; cancelled and dead and timed-out runs take everything

@@ -11,7 +11,7 @@ from perdure.model.bounds import out_of_bounds
 from perdure.model.commit import TurnCommit
 from perdure.model.endings import unserved_failure
 from perdure.model.failure import encode_failure
-from perdure.model.messages import CONTROL, Message
+from perdure.model.messages import Message, holds_up
 from perdure.model.run import REQUEUABLE, TERMINAL, NewRun, Parent, Run, Status
 from perdure.ports.store import ClaimRequest, Member, Process, Serves
 
@@ -174,8 +174,8 @@ def addressed(run: Run, now: int) -> Run:
 # ---------------------------------------------------------------- messages
 
 
-def unread_control(messages: Iterable[Message]) -> bool:
-    return any(message.kind in CONTROL for message in messages)
+def held_up(messages: Iterable[Message], commit: TurnCommit) -> bool:
+    return holds_up((message.kind for message in messages), continues=commit.successor is not None)
 
 
 # ---------------------------------------------------------------- claims

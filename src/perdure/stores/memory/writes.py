@@ -93,7 +93,7 @@ def _advance(tables: Tables, incarnation: int, commit: TurnCommit, now: int) -> 
     key = tables.actors[incarnation].run.key
     if commit.status in TERMINAL:
         fresh = inboxes.unseen(tables, incarnation, commit.seen, commit.consumed)
-        if rules.unread_control(fresh):
+        if rules.held_up(fresh, commit):
             return Refused(fresh)
     rules.check_storable(commit)
     _record(tables, incarnation, commit, now)

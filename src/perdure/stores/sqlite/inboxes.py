@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from perdure.model.commit import Answer, Applied, Ended, Missing, TokenWait
-from perdure.model.messages import CONTROL, Message, MessageKind, Outgoing
+from perdure.model.messages import Message, MessageKind, Outgoing
 from perdure.model.run import RunKey
 from perdure.stores.sqlite.rows import FIRST_TERMINAL, SELECT_MESSAGES, Letter, Row, letter_of, to_messages
 from perdure.stores.sqlite.sized import execute_sized, parts
@@ -152,10 +152,6 @@ def unseen(tx: Transaction, incarnation: int, seen: int) -> tuple[Message, ...]:
     """The unconsumed messages above a number, oldest first."""
     [text] = tx.execute(_UNSEEN, (incarnation, seen)).fetchone()
     return tuple(message for _, message in to_messages(tx.connection, text))
-
-
-def has_control(messages: Iterable[Message]) -> bool:
-    return any(message.kind in CONTROL for message in messages)
 
 
 def move_unread(tx: Transaction, old: int, new: int) -> None:

@@ -7,6 +7,7 @@ from typing import Final
 from perdure.model.commit import Answer, Applied, Fenced, Moved, Refused, TurnCommit
 from perdure.model.endings import cancelled_failure
 from perdure.model.failure import encode_failure
+from perdure.model.messages import holds_up
 from perdure.model.run import TERMINAL, NewRun, Parent, Run, RunKey, Status
 from perdure.stores.sqlite import families, inboxes
 from perdure.stores.sqlite.newruns import insert_run
@@ -48,7 +49,7 @@ def advance(tx: Transaction, key: RunKey, namespace: str, turn: TurnCommit) -> A
     if turn.status in TERMINAL:
         consumed = frozenset(turn.consumed)
         fresh = tuple(each for each in inboxes.unseen(tx, incarnation, turn.seen) if each.number not in consumed)
-        if inboxes.has_control(fresh):
+        if holds_up((each.kind for each in fresh), continues=turn.successor is not None):
             return Refused(fresh)
     _record(tx, incarnation, turn)
     _reach_out(tx, key, namespace, turn)

@@ -221,6 +221,11 @@ def control(run_id: str) -> Send:
     return Send(Outgoing(kind=MessageKind.CANCEL, run_id=run_id))
 
 
+def update(run_id: str, payload: bytes = b"0") -> Send:
+    """An update for the body."""
+    return Send(Outgoing(kind=MessageKind.UPDATE, run_id=run_id, name="go", payload=payload))
+
+
 def ended_child(number: int, child: str, payload: bytes | None, at: int, *, failed: bool = False) -> Message:
     """What a parent hears."""
     return Message(number, MessageKind.CHILD, child, None, payload, failed, at)

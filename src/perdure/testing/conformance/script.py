@@ -33,6 +33,7 @@ ATTRIBUTES = (None, b'{"size":1,"name":"x"}', b'{"size": 2}', b'{"size":[2]}', b
 VALUES = ("k", "l")
 #: Few, so that ids conflict, are used again, and belong to somebody else.
 RUN_IDS = tuple("abcdef")
+TO_RUNS = (*[MessageKind.SIGNAL] * 6, *[MessageKind.UPDATE] * 2, *[MessageKind.CANCEL] * 2)
 DEDUPS = (None, None, "x", "y", "z")
 ENDS = (Status.COMPLETED, Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.DEAD)
 
@@ -140,7 +141,7 @@ class Script:
     def _message(self) -> Outgoing:
         to_token = self.chance(5)
         return Outgoing(
-            kind=MessageKind.SIGNAL if self.chance(6) or to_token else MessageKind.CANCEL,
+            kind=MessageKind.SIGNAL if to_token else self.random.choice(TO_RUNS),
             run_id=None if to_token else self._id(),
             incarnation=None if to_token else self._incarnation(),
             token=self.random.choice(TOKENS) if to_token else None,

@@ -24,6 +24,7 @@ from perdure.testing.conformance.kit import (
     to_run,
     to_token,
     turn,
+    update,
 )
 
 
@@ -266,6 +267,28 @@ async def test_a_run_cannot_continue_over_an_unread_cancel(kit: Kit) -> None:
     assert [message.kind for message in answer.messages] == [MessageKind.CANCEL]
     await kit.unchanged(before)
     assert await kit.store.get("r~1") is None
+
+
+async def test_qry_a_run_cannot_end_over_an_unread_update(kit: Kit) -> None:
+    run = await kit.hold("r")
+    await kit.apply(update("r", b"1"))
+    before = await kit.run("r")
+    message = Message(1, MessageKind.UPDATE, "go", None, b"1", False, kit.now)
+    for commit in (complete(run), fail(run), turn(run, Status.CANCELLED), turn(run, Status.DEAD)):
+        assert await kit.one(commit) == Refused((message,))
+    await kit.unchanged(before)
+    assert await kit.one(complete(run, seen=1)) == Applied(run.key)
+
+
+async def test_qry_a_run_leaves_an_unread_update_to_the_link_that_continues_it(kit: Kit) -> None:
+    run = await kit.hold("r")
+    await kit.apply(update("r", b"1"))
+    assert await kit.one(complete(run, successor=new("r~1"))) == Applied(run.key)
+    at = kit.now
+    [message] = await kit.inbox(await kit.run("r~1"))
+    assert (message.kind, message.payload, message.number) == (MessageKind.UPDATE, b"1", 1)
+    assert message.at < at
+    assert list(await kit.inbox(run)) == []
 
 
 async def test_a_cancel_that_was_delivered_lets_the_run_end(kit: Kit) -> None:

@@ -438,7 +438,8 @@ DECLARE
 BEGIN
     IF _status >= 4 THEN
         PERFORM 1 FROM @schema@.messages
-        WHERE incarnation = _me AND number > _seen AND number <> ALL (_consumed) AND kind = 'cancel';
+        WHERE incarnation = _me AND number > _seen AND number <> ALL (_consumed)
+            AND (kind = 'cancel' OR (kind = 'update' AND _turn ->> 'successor' IS NULL));
         IF FOUND THEN
             RETURN 'refused';
         END IF;
