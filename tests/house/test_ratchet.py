@@ -38,6 +38,7 @@ ROW = "a frozen row of the store"
 LONG_MODULES: dict[str, Allowed] = {}
 LONG_FUNCTIONS: dict[str, Allowed] = {}
 WIDE_CLASSES: dict[str, Allowed] = {
+    "perdure.core.issuing.Issuing": Allowed(21, "one method for each thing a body can ask for"),
     "perdure.stores.postgres.store.PostgresStore": Allowed(21, "the port's verbs, and what tests ask of locks"),
     "perdure.stores.sqlite.store.SqliteStore": Allowed(21, "the port's verbs, and what tools ask of a file"),
 }
