@@ -18,6 +18,7 @@ from perdure.engine.handle import RunHandle
 from perdure.model.errors import (
     ChildFailed,
     DeadlockError,
+    EventTimeout,
     FatalError,
     ForbiddenInWorkflow,
     GatherError,
@@ -46,13 +47,17 @@ from perdure.model.errors import (
     ValueTooLarge,
 )
 from perdure.model.run import Run, Status
+from perdure.patterns.accumulate import Batch, Debounce
 
 __all__ = [
+    "Batch",
     "ChildFailed",
     "ChildHandle",
     "Context",
     "CurrentStep",
     "DeadlockError",
+    "Debounce",
+    "EventTimeout",
     "FatalError",
     "ForbiddenInWorkflow",
     "GatherError",

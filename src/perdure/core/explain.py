@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from perdure.core.operation import Operation
-from perdure.model.errors import ChildFailed, PerdureError, SignalTimeout, UsageError
+from perdure.model.errors import ChildFailed, EventTimeout, PerdureError, SignalTimeout, UsageError
 from perdure.model.failure import Failure, capture, decode_failure, restore, summary
+from perdure.model.history import Op
 from perdure.model.messages import Message
 from perdure.model.shown import told
 
@@ -43,8 +44,13 @@ def child_failure(message: Message) -> Failure:
 def signal_timeout(operation: Operation, run: str) -> SignalTimeout:
     """Of a bounded wait of `run` that is over."""
     key = operation.key
-    what = f"token {key[1]!r}" if key is not None and key[0] == "token" else f"signal {operation.name!r}"
     seconds = ((operation.due or 0) - operation.since) / 1_000_000
+    if operation.op is Op.EVENT:
+        fitting = "" if operation.payload is None else f" that fits {operation.payload.decode()}"
+        what = f"event {operation.name!r}{fitting}"
+        message = f"{run} waited {seconds:g} seconds for {what}, and none came"
+        return EventTimeout(message, signal=operation.name, timeout=seconds)
+    what = f"token {key[1]!r}" if key is not None and key[0] == "token" else f"signal {operation.name!r}"
     return SignalTimeout(
         f"{run} waited {seconds:g} seconds for {what}, and none came", signal=operation.name, timeout=seconds
     )
