@@ -48,6 +48,7 @@ LEAVES: dict[str, tuple[int, int]] = {
     "yield": (3, 1),
     "signal": (8, 2),
     "token": (5, 2),
+    "published": (5, 2),
     "child": (8, 2),
     "spawn": (4, 1),
     "join": (5, 1),

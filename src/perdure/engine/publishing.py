@@ -59,9 +59,9 @@ def event(name: str, payload: Any, *, id: str | None, buffer: bool | float | tim
 
 
 def _kept_for(buffer: object) -> int | None:
-    if buffer is True:
-        return _KEEP
-    if not isinstance(buffer, bool | int | float | timedelta):
+    if isinstance(buffer, bool):
+        return _KEEP if buffer else None
+    if not isinstance(buffer, int | float | timedelta):
         raise UsageError(f"buffer must be True or False, or how long: seconds or a timedelta, not {shown(buffer)}")
     return unsigned_micros(buffer, "buffer") or None
 
