@@ -21,6 +21,7 @@ from perdure.engine.handle import RunHandle
 from perdure.model.errors import (
     ChildFailed,
     DeadlockError,
+    EventTimeout,
     FatalError,
     ForbiddenInWorkflow,
     GatherError,
@@ -52,14 +53,18 @@ from perdure.model.errors import (
 from perdure.model.run import Run, Status
 from perdure.model.steplog import LogLine
 from perdure.model.updates import Accepted, Rejected
+from perdure.patterns.accumulate import Batch, Debounce
 
 __all__ = [
     "Accepted",
+    "Batch",
     "ChildFailed",
     "ChildHandle",
     "Context",
     "CurrentStep",
     "DeadlockError",
+    "Debounce",
+    "EventTimeout",
     "FatalError",
     "ForbiddenInWorkflow",
     "GatherError",

@@ -14,8 +14,11 @@ from decimal import Decimal
 from typing import Any
 
 from perdure import (
+    Batch,
     ChildFailed,
     Context,
+    Debounce,
+    EventTimeout,
     FatalError,
     GatherError,
     RunHandle,
@@ -28,6 +31,7 @@ from perdure import (
 )
 from perdure.model.commit import Send
 from perdure.model.messages import MessageKind, Outgoing
+from perdure.patterns.accumulate import accumulate
 from perdure.stores.memory import MemoryStore
 from perdure.testing import TestApp
 
@@ -464,6 +468,68 @@ async def drive_updates(app: TestApp) -> RunHandle[Any]:
     return run
 
 
+# ---------------------------------------------------------------- events
+
+
+@workflow
+async def events(ctx: Context) -> list[Any]:
+    found: list[Any] = [await ctx.wait_for_event("paid", match={"order.id": 1}, type=Item)]
+    both = asyncio.gather(ctx.wait_for_event("sent", match={"to": "b"}), ctx.wait_for_event("sent"))
+    found += await both
+    try:
+        await ctx.wait_for_event("returned", timeout=timedelta(days=1))
+    except EventTimeout as error:
+        found.append(error.timeout)
+    late = asyncio.ensure_future(ctx.wait_for_event("returned", match={"order": 1}))
+    await asyncio.sleep(1)
+    late.cancel()
+    return [str(each) for each in found]
+
+
+async def drive_events(app: TestApp) -> RunHandle[Any]:
+    run = await app.start(events, id="golden")
+    await app.settle()
+    paid = {"order": {"id": 1}, "name": "lamp", "price": "9.50", "ordered": "2025-01-01T00:00:00Z", "tags": []}
+    await app.publish("paid", paid | {"order": {"id": 2}})
+    await app.publish("paid", paid)
+    await app.settle()
+    await app.publish("sent", {"to": "a"})
+    await app.publish("sent", {"to": "b"})
+    await app.tick(timedelta(days=2))
+    return run
+
+
+#: What collects events is a workflow too, whose runs live for ever.
+@workflow(name="batched", on_event=[Batch("row", max=3, window=60), Debounce("save", window=5)])
+async def batched(ctx: Context, event: Any) -> None: ...
+
+
+async def _rows(app: TestApp) -> None:
+    app.register(batched)
+    for number in range(4):
+        await app.publish("row", number)
+    await app.tick(60)
+    for number in range(3):
+        await app.publish("save", number)
+        await app.tick(3)
+    await app.tick(5)
+
+
+async def drive_full_batch(app: TestApp) -> RunHandle[Any]:
+    await _rows(app)
+    return app.get_run("acc:row:batched")
+
+
+async def drive_elapsed_batch(app: TestApp) -> RunHandle[Any]:
+    await _rows(app)
+    return app.get_run("acc:row:batched~1")
+
+
+async def drive_debounced(app: TestApp) -> RunHandle[Any]:
+    await _rows(app)
+    return app.get_run("acc:save:batched")
+
+
 # ---------------------------------------------------------------- their names
 
 Drive = Callable[[TestApp], Coroutine[Any, Any, RunHandle[Any]]]
@@ -493,4 +559,8 @@ PROGRAMS = {
     "failed": Program(failed, drive_failed),
     "logged": Program(logged, drive_logged),
     "updates": Program(updates, drive_updates),
+    "events": Program(events, drive_events),
+    "full-batch": Program(accumulate, drive_full_batch),
+    "elapsed-batch": Program(accumulate, drive_elapsed_batch),
+    "debounced": Program(accumulate, drive_debounced),
 }

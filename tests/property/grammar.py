@@ -49,6 +49,7 @@ LEAVES: dict[str, tuple[int, int]] = {
     "signal": (8, 2),
     "token": (5, 2),
     "update": (5, 2),
+    "published": (5, 2),
     "child": (8, 2),
     "spawn": (4, 1),
     "join": (5, 1),

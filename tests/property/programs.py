@@ -91,6 +91,11 @@ class Program:
         timeout = (seconds + 1) * 1_000_000 if seconds < 30 else None
         return self.run.signal(name, token=token, timeout=timeout, decode=decode)
 
+    def published(self, name: str, match: int, seconds: int) -> OpFuture[Any]:
+        timeout = (seconds + 1) * 1_000_000 if seconds < 30 else None
+        data = b'{"x":%d}' % match if match else None
+        return self.run.event(name, match=data, timeout=timeout, decode=decode)
+
     def child(self, id: str) -> NewRun:
         return msgspec.structs.replace(self.run.run, id=id, seed=self.run.run.seed + self.run.reserve())
 
@@ -173,6 +178,13 @@ async def update(program: Program, node: Node) -> Any:
     value = await program.run.update("ab"[node.numbers[0] % 2], due=due, decode=decode)
     program.see("update", value)
     program.run.set_value(f"update:{value}", b"1")  # the answer
+    return value
+
+
+@kind
+async def published(program: Program, node: Node) -> Any:
+    value = await program.published("e", node.numbers[0] % 3, node.numbers[1])
+    program.see("event", value)
     return value
 
 

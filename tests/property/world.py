@@ -19,6 +19,7 @@ from perdure.model import values
 from perdure.model.commit import TurnCommit
 from perdure.model.endings import cancelled_failure
 from perdure.model.errors import FatalError
+from perdure.model.events import payload_facets
 from perdure.model.failure import capture, encode_failure
 from perdure.model.history import Entry, Event
 from perdure.model.messages import Message, MessageKind
@@ -101,6 +102,9 @@ class World:
     served: dict[int, int] = field(default_factory=dict)
     waits: dict[int, str] = field(default_factory=dict)
     kept: dict[str, deque[bytes]] = field(default_factory=dict)
+    #: Waits for the event, and whom none of its copies reached yet: the oldest first.
+    listens: dict[int, frozenset[str]] = field(default_factory=dict)
+    events: list[bytes] = field(default_factory=list)
     children: dict[str, Child] = field(default_factory=dict)
     number: int = 0
     cancelled: bool = False
@@ -121,6 +125,9 @@ class World:
         for wait in commit.waits:
             self.waits[wait.seq] = wait.token
             self._serve(wait.token)
+        for listen in commit.listens:
+            self.listens[listen.seq] = frozenset(listen.facets)
+            self._offer()
         for born in commit.children:
             awaited = born.run.awaited_as is not None or any(
                 entry.seq == born.seq and entry.op == "child" for entry in commit.entries
@@ -133,7 +140,7 @@ class World:
             self._join(join.child_id, again=join.again)
         if is_over(commit):
             self.ended = True
-            for seq in list(self.waits):
+            for seq in [*self.waits, *self.listens]:
                 self._unwait(seq)
         for id in commit.cancels:
             child = self.children.get(id)  # one that could not start is not there
@@ -168,6 +175,9 @@ class World:
             self._put(MessageKind.CHILD, id, None, payload, failed=failed)
 
     def _unwait(self, seq: int) -> None:
+        if self.listens.pop(seq, None) is not None:
+            self._unlisten(seq)
+            return
         token = self.waits.pop(seq, None)
         for number, server in list(self.served.items()):
             if server == seq and number in self.unread:  # its message lies unread: back to the token
@@ -186,6 +196,26 @@ class World:
         if line and waiting and not self.ended:
             self.served[self.number + 1] = min(waiting)
             self._put(MessageKind.SIGNAL, "c", token, line.popleft())
+
+    def _unlisten(self, seq: int) -> None:
+        for number, server in list(self.served.items()):
+            if server == seq and number in self.unread:
+                message = self.unread.pop(number)
+                del self.served[number]
+                assert (message.kind, message.token) == (MessageKind.EVENT, str(seq))
+                self.untold = [other for other in self.untold if other.number != number]
+                self.events.insert(0, message.payload or b"")
+                self._offer()
+
+    def _offer(self) -> None:
+        """Give each event to the oldest wait that it fits: one copy, so that it can come back."""
+        for payload in list(self.events):
+            facets = set(payload_facets(payload))
+            waiting = [s for s, asked in self.listens.items() if asked <= facets and s not in self.served.values()]
+            if waiting and not self.ended:
+                self.events.remove(payload)
+                self.served[self.number + 1] = min(waiting)
+                self._put(MessageKind.EVENT, "e", str(min(waiting)), payload)
 
     def _put(
         self, kind: MessageKind, name: str, token: str | None, payload: bytes | None, *, failed: bool = False
@@ -277,6 +307,9 @@ class World:
             operation = rng.choice(wanted)
             token = None if operation.payload is None else operation.payload.decode()
             self._send(operation.name, token, MessageKind(operation.op))
+        if any(o.op == "event" for o in instance.pending.values()) and (urgent or rng.random() < 0.4):
+            self.events.append(b'{"x":%d,"y":%d}' % (rng.randint(0, 2), rng.randint(0, 99)))
+            self._offer()
         while rng.random() < 0.1:  # some that nobody waits for yet, or ever
             if rng.random() < 0.5:
                 self._send(rng.choice("ab"), None, rng.choice((MessageKind.SIGNAL, MessageKind.UPDATE)))

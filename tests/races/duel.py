@@ -182,15 +182,19 @@ def beside_in_memory(store: MemoryStore) -> list[Any]:
     for (_, token), line in sorted(tables.lines.items()):
         found += [("waits", token, RunKey("", wait.incarnation), wait.seq, None) for wait in line.waits]
         found += [("kept", token, None, letter.message.at, letter.message.payload) for letter in line.kept]
+    for (_, event), kept in sorted(tables.kept_events.items()):
+        found += [("kept event", event, None, each.at, each.payload) for each in kept]
     for actor in tables.actors.values():
         found += [("value", key, RunKey("", actor.run.incarnation), None, value) for key, value in actor.values]
     return found
 
 
 BESIDE = """
-    SELECT 'waits', token, incarnation, seq, NULL::bytea FROM (
-        SELECT * FROM {0}.waits WHERE served IS NULL ORDER BY token, place) AS w
+    SELECT 'waits', name, incarnation, seq, NULL::bytea FROM (
+        SELECT *, token || coalesce(chr(31) || probe, '') AS name FROM {0}.waits WHERE served IS NULL ORDER BY name, place) AS w
     UNION ALL SELECT 'kept', token, NULL, at, payload FROM (SELECT * FROM {0}.kept ORDER BY token, arrival) AS k
+    UNION ALL SELECT 'kept event', event, NULL, at, payload FROM (
+        SELECT * FROM {0}.kept_events ORDER BY event, arrival) AS e
     UNION ALL SELECT 'value', key, incarnation, NULL, payload FROM {0}.run_values
 """
 

@@ -9,6 +9,7 @@ from perdure.model.messages import MessageKind, Outgoing
 from perdure.model.run import Status
 from perdure.ports.store import Finding, Serves, Store
 from perdure.testing.conformance.create import first
+from perdure.testing.conformance.events import feed, having, listen, publish
 from perdure.testing.conformance.kit import (
     Kit,
     complete,
@@ -148,6 +149,49 @@ async def chained(kit: Kit) -> Actors:
     return {"r": await kit.run("r"), "last": await kit.take("r~1")}
 
 
+async def listening(kit: Kit) -> Actors:
+    """One run that waits for an event, parked; another one that ada holds."""
+    await kit.apply(park(await kit.hold("r"), listens=(listen(0, x=1),)))
+    return {"r": await kit.run("r"), "s": await kit.hold("s")}
+
+
+async def two_listening(kit: Kit) -> Actors:
+    """Two runs that wait for an event, the second parked."""
+    run = await kit.hold("r")
+    await kit.apply(turn(run, listens=(listen(0, x=1),)))
+    await kit.apply(park(await kit.hold("s"), listens=(listen(0),)))
+    return {"r": await kit.run("r"), "s": await kit.run("s")}
+
+
+async def reached(kit: Kit) -> Actors:
+    """Ada holds a run that was given an event, unread; another one waits behind it."""
+    run = await kit.hold("r")
+    await kit.apply(turn(run, listens=(listen(0, x=1),)))
+    await kit.write(publish("before", b"first", facets=having(x=1)))
+    await kit.apply(park(await kit.hold("s"), listens=(listen(0),)))
+    return {"r": await kit.run("r"), "s": await kit.run("s")}
+
+
+async def unheard(kit: Kit) -> Actors:
+    """One event kept, and two runs that ada and bob hold."""
+    await kit.write(publish("before", b"kept", facets=having(x=1)))
+    one = await kit.hold("r")
+    return {"r": one, "s": await kit.hold("s", "bob")}
+
+
+async def collecting(kit: Kit) -> Actors:
+    """A run that collects events, which ada holds."""
+    await kit.write(publish("before", feeds=(feed("r", b"0"),)))
+    return {"r": await kit.take("r")}
+
+
+async def collected(kit: Kit) -> Actors:
+    """One that was cancelled."""
+    await kit.write(publish("before", feeds=(feed("r", b"0"),)))
+    await kit.write(Cancel("r", STOP))
+    return {}
+
+
 # ---------------------------------------------------------------- what they do
 
 GOES_ON = Batch(lambda a: [turn(a["r"], entries=(scheduled(0), resolved(0)))])
@@ -166,6 +210,17 @@ DELETED = Batch(lambda a: [Delete("r", GONE)])
 REQUEUED = Batch(lambda a: [Requeue("r")])
 SIGNALLED = Batch(lambda a: [to_token("t", b"m")])
 SIGNALLED_ONCE = Batch(lambda a: [to_token("t", b"m", dedup="d")])
+LISTENS = Batch(lambda a: [park(a["r"], listens=(listen(0, x=1),))])
+UNLISTENS = Batch(lambda a: [turn(a["r"], unwaits=(0,))])
+PUBLISHED = Batch(lambda a: [publish("x", b"m", facets=having(x=1, y=2))])
+PUBLISHED_TOO = Batch(lambda a: [publish("y", b"n", facets=having(x=1))])
+PUBLISHED_BOTH = Batch(lambda a: [publish("x", b"m", name="f"), publish("y", b"n", facets=having(x=1))])
+PUBLISHED_BOTH_TURNED = Batch(lambda a: [publish("v", b"n", facets=having(x=1)), publish("w", b"m", name="f")])
+RENAMED = Batch(lambda a: [publish("x", b"o", name="f")])
+STARTS = Batch(lambda a: [publish("x", b"m", starts=(new("q"), new("p")))])
+STARTS_TOO = Batch(lambda a: [publish("y", b"m", starts=(new("p"), new("q")))])
+FEEDS = Batch(lambda a: [publish("x", b"m", feeds=(feed("r", b"1"),))])
+FEEDS_TOO = Batch(lambda a: [publish("y", b"n", feeds=(feed("r", b"2"),))])
 CLAIMED = claiming("bob")
 RENEWED = renewing("ada", "r")
 RELEASED = releasing("ada", "r")
@@ -331,6 +386,37 @@ RACES: Final[dict[str, Race]] = {
         Batch(lambda a: [complete(a["s"]), to_run("r"), to_token("u")]),
         Batch(lambda a: [to_token("u"), to_run("r"), Cancel("s", STOP)]),
     ),
+    "publish-listen": Race(held, PUBLISHED, LISTENS),
+    "publish-publish": Race(two_listening, PUBLISHED, PUBLISHED_TOO),
+    "publish-publish-once": Race(two_listening, PUBLISHED, PUBLISHED),
+    "publish-publish-nobody": Race(nobody, PUBLISHED, PUBLISHED_TOO),
+    "publish-publish-crosswise": Race(listening, PUBLISHED_BOTH, PUBLISHED_BOTH_TURNED),
+    "publish-publish-renamed": Race(nobody, PUBLISHED, RENAMED, anew=True),
+    "publish-turn": Race(two_listening, PUBLISHED, GOES_ON),
+    "publish-park": Race(two_listening, PUBLISHED, PARKS),
+    "publish-unlisten": Race(two_listening, PUBLISHED, UNLISTENS),
+    "publish-end": Race(two_listening, PUBLISHED, ENDS),
+    "publish-continue": Race(two_listening, PUBLISHED, CONTINUES),
+    "publish-cancel": Race(listening, PUBLISHED, CANCELLED),
+    "publish-delete": Race(two_listening, PUBLISHED, DELETED),
+    "publish-claim": Race(listening, PUBLISHED, CLAIMED),
+    "publish-audit": Race(listening, PUBLISHED, AUDITED),
+    "listen-listen": Race(unheard, LISTENS, Batch(lambda a: [park(a["s"], listens=(listen(0),))])),
+    "listen-cancel": Race(unheard, LISTENS, CANCELLED),
+    "offer-publish": Race(reached, UNLISTENS, PUBLISHED),
+    "offer-cancel": Race(reached, ENDS, Batch(lambda a: [Cancel("s", STOP)])),
+    "offer-listen": Race(
+        reached, Batch(lambda a: [Cancel("r", STOP), Cancel("s", STOP)]), Batch(lambda a: [publish("x", b"m")])
+    ),
+    "starts-starts": Race(nobody, STARTS, STARTS_TOO, anew=True),
+    "starts-create": Race(nobody, STARTS, Batch(lambda a: [Create(run=new("p"))]), anew=True),
+    "feed-feed": Race(nobody, FEEDS, FEEDS_TOO),
+    "feed-park": Race(collecting, FEEDS, Batch(lambda a: [park(a["r"], seen=1, consumed=(1,))])),
+    "feed-end": Race(collecting, FEEDS, Batch(lambda a: [complete(a["r"], seen=1, consumed=(1,))])),
+    "feed-continue": Race(collecting, FEEDS, CONTINUES),
+    "feed-cancel": Race(collecting, FEEDS, CANCELLED),
+    "feed-delete": Race(collecting, FEEDS, DELETED, anew=True),
+    "feed-feed-again": Race(collected, FEEDS, FEEDS_TOO),
     "requeue-cancel": Race(failed, REQUEUED, CANCELLED),
     "requeue-send": Race(failed, REQUEUED, SENT),
     "requeue-delete": Race(failed, REQUEUED, DELETED),

@@ -109,9 +109,7 @@ class Starting(Opened):
         messages: tuple[Outgoing, ...],
     ) -> RunHandle[Any]:
         engine = self.engine
-        if self._news:
-            await engine.serve()
-            self._news = False
+        await self._tell_news()
         new = self._new_run(definition, input, options)
         executor = engine.executor
         if (
@@ -134,6 +132,12 @@ class Starting(Opened):
             )
         key = answer.run.key if isinstance(answer, Exists) else getattr(answer, "key", None)
         return RunHandle(engine, new.id, definition, key)
+
+    async def _tell_news(self) -> None:
+        """What was registered since the engine was last told of it."""
+        if self._news:
+            await self.engine.serve()
+            self._news = False
 
     def _serve_too(self, definition: WorkflowDefinition[..., Any]) -> None:
         """What is started here is served here. The first time, runs that waited for it may be due."""

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, Unpack, cast, overload
 import msgspec
 
 from perdure.authoring.arity import Takes0, Takes1, Takes2, Takes3, Takes4, Takes5
-from perdure.authoring.children import ChildHandle, Mode, gather, new_child, unstartable
+from perdure.authoring.children import ChildHandle, Mode, derived_seed, gather, new_child, unstartable
 from perdure.authoring.issuing import bound
 from perdure.authoring.options import StartKeywords, StartOptions
 from perdure.authoring.seat import Seat
@@ -18,6 +18,7 @@ from perdure.model import values
 from perdure.model.errors import NotRegistered, UsageError
 from perdure.model.failure import Failure
 from perdure.model.ids import child_id, fan_id
+from perdure.model.run import NewRun
 from perdure.model.shown import shown
 
 R = TypeVar("R")
@@ -119,6 +120,35 @@ class Launching(Seat):
     ) -> Any:
         """What `workflow.run(...)` (or with `detached` `workflow.start(...)`) does inside this body."""
         return self._launch(BoundWorkflow(definition, options), args, kwargs, StartOptions(), detached=detached)
+
+    def start_stored(
+        self,
+        workflow: str,
+        version: str,
+        input: bytes,
+        *,
+        tags: tuple[str, ...] = (),
+        timeout: int | None = None,
+        origin: str | None = None,
+    ) -> None:
+        """Start a run on an input as it is stored, of a definition that need not be known here. (For `perdure.patterns`.)"""
+        instance = self._inside()
+        parent, seq = instance.run, instance.reserve()
+        instance.spawn(
+            NewRun(
+                id=child_id(parent.id, seq),
+                workflow=workflow,
+                version=version,
+                input=input,
+                seed=derived_seed(parent.seed, seq),
+                namespace=parent.namespace,
+                priority=parent.priority,
+                tags=tags,
+                origin=origin,
+                depth=parent.depth + 1,
+                timeout=timeout,
+            )
+        )
 
     # -- how children start -------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from types import ModuleType
 from typing import Any, cast
 
+from perdure.authoring.events import Accumulator
 from perdure.authoring.references import Definition, in_body, in_module
 from perdure.authoring.step import StepDefinition
 from perdure.authoring.validators import Validators
@@ -153,6 +154,7 @@ def _with_references(definitions: Iterable[Definition]) -> list[Definition]:
             found[id(definition)] = definition
             if isinstance(definition, WorkflowDefinition):
                 pending += in_body(definition.fn)
+                pending += (each.collector for each in definition.on_event if isinstance(each, Accumulator))
     return list(found.values())
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol
 
 from perdure.authoring.ambient import Started, launcher
 from perdure.authoring.context_parameter import takes_context
+from perdure.authoring.events import OnEvent, listed_events
 from perdure.authoring.fingerprint import fingerprint
 from perdure.authoring.function import Function, examine, look_like, plain_function
 from perdure.authoring.marker import ContextMarker
@@ -38,6 +39,8 @@ class WorkflowDefinition(Generic[P, R]):
     declared: StartOptions
     #: Called with the decoded arguments before a start is accepted; what it raises rejects the start.
     validate: Callable[..., object] | None
+    #: Which events start a run.
+    on_event: tuple[OnEvent, ...] = ()
 
     def __post_init__(self) -> None:
         look_like(self, self.function)
@@ -244,6 +247,7 @@ def workflow(
     timeout: float | timedelta | None = None,
     origin: str | None = None,
     validate: Callable[..., object] | None = None,
+    on_event: OnEvent | Iterable[OnEvent] | None = None,
 ) -> WorkflowDecorator: ...
 def workflow(
     fn: Any = None,
@@ -255,6 +259,7 @@ def workflow(
     timeout: float | timedelta | None = None,
     origin: str | None = None,
     validate: Callable[..., object] | None = None,
+    on_event: OnEvent | Iterable[OnEvent] | None = None,
 ) -> Any:
     """Make an async function a workflow.
 
@@ -262,12 +267,15 @@ def workflow(
     `name` defaults to the function's own. Runs go on with the version they began with; new ones begin on the newest.
     `timeout` (seconds or `timedelta`) bounds each run from its due start; `origin` names the package that declares the
     workflow; `validate` is called with the arguments before a start is accepted, and rejects it by raising (it must depend
-    on nothing else). Raises `UsageError` for a function that cannot be a workflow.
+    on nothing else). `on_event` names the events that start a run each, with the payload as input; a `Batch` or `Debounce`
+    there starts one run for several. Raises `UsageError` for a function that cannot be a workflow.
     """
     if isinstance(fn, str):
         raise UsageError(f'@workflow takes its name by keyword: write @workflow(name="{fn}")')
     declared: StartKeywords = {"tags": tags, "timeout": timeout, "origin": origin}
-    define = functools.partial(_define, name=name, version=version, declared=declared, validate=validate)
+    define = functools.partial(
+        _define, name=name, version=version, declared=declared, validate=validate, on_event=on_event
+    )
     return define if fn is None else define(fn)
 
 
@@ -278,6 +286,7 @@ def _define(
     version: str,
     declared: StartKeywords,
     validate: Callable[..., object] | None,
+    on_event: object,
 ) -> WorkflowDefinition[..., Any]:
     function = examine(target, kind="workflow", name=name)
     owner = f"workflow {function.name!r}"
@@ -296,4 +305,5 @@ def _define(
         wants_context,
         StartOptions().using(declared, f"@workflow on {owner}"),
         validate,
+        listed_events(on_event, owner),
     )

@@ -18,7 +18,7 @@ _CHILDREN = frozenset({Op.CHILD, Op.JOIN})
 class Wait(Struct, frozen=True):
     """One thing that a run waits for. Times are microseconds."""
 
-    #: `worker`, `code`, `start`, or the kind of an operation: `step`, `timer`, `signal`, `update`, `token`, `child`.
+    #: `worker`, `code`, `start`, or the kind of an operation: `step`, `timer`, `signal`, `update`, `token`, `event`, `child`.
     what: str
     #: The signal's, step's or child's name; the workflow's for a worker or code.
     name: str
@@ -65,6 +65,9 @@ def _operations(steps: Sequence[Step], children: Mapping[str, Run], *, running: 
             yield Wait("child", step.name, step.issued_at, None, f"is {child.status}" if child else "")
         elif step.op is Op.SIGNAL and step.input is not None:
             yield Wait("token", step.input.decode("utf-8", "replace"), step.issued_at, step.due)
+        elif step.op is Op.EVENT:
+            fitting = "" if step.input is None else f"that fits {step.input.decode('utf-8', 'replace')}"
+            yield Wait("event", step.name, step.issued_at, step.due, fitting)
         elif step.op in (Op.SIGNAL, Op.UPDATE, Op.TIMER):
             yield Wait(step.op, step.name, step.issued_at, step.due)
         else:

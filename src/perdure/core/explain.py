@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from perdure.core.operation import Operation
-from perdure.model.errors import ChildFailed, PerdureError, SignalTimeout, UsageError
+from perdure.model.errors import ChildFailed, EventTimeout, PerdureError, SignalTimeout, UsageError
 from perdure.model.failure import Failure, capture, decode_failure, restore, summary
+from perdure.model.history import Op
 from perdure.model.messages import Message
 from perdure.model.shown import told
 
@@ -43,8 +44,13 @@ def child_failure(message: Message) -> Failure:
 def signal_timeout(operation: Operation, run: str) -> SignalTimeout:
     """Of a bounded wait (for a signal, a token or an update) of `run` that is over."""
     key = operation.key
-    what = f"{'signal' if key is None else key[0]} {(operation.name if key is None else key[1])!r}"
     seconds = ((operation.due or 0) - operation.since) / 1_000_000
+    if operation.op is Op.EVENT:
+        fitting = "" if operation.payload is None else f" that fits {operation.payload.decode()}"
+        what = f"event {operation.name!r}{fitting}"
+        message = f"{run} waited {seconds:g} seconds for {what}, and none came"
+        return EventTimeout(message, signal=operation.name, timeout=seconds)
+    what = f"{'signal' if key is None else key[0]} {(operation.name if key is None else key[1])!r}"
     return SignalTimeout(
         f"{run} waited {seconds:g} seconds for {what}, and none came", signal=operation.name, timeout=seconds
     )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from perdure.core.operation import Operation
 from perdure.model.messages import Message, MessageKind
 
 #: What a wait and a message must have in common.
 Key: TypeAlias = tuple[str, str]
+
+#: The first halves of keys of waits that the store knows: whoever waits no more gives back what came.
+GIVEN_BACK: Final = frozenset({"token", "event"})
 
 
 def signal_key(name: str) -> Key:
@@ -27,6 +30,11 @@ def update_key(name: str) -> Key:
     return ("update", name)
 
 
+def event_key(wait: str) -> Key:
+    """Of an event that was given to the wait at a position."""
+    return ("event", wait)
+
+
 def child_key(child_id: str) -> Key:
     """Of the end of a child."""
     return ("child", child_id)
@@ -36,6 +44,8 @@ def message_key(message: Message) -> Key:
     """The key of the waits that this message resolves."""
     if message.kind is MessageKind.CHILD:
         return child_key(message.name)
+    if message.kind is MessageKind.EVENT:
+        return event_key(message.token or "")
     if message.token is not None:
         return token_key(message.token)
     if message.kind is MessageKind.UPDATE:
@@ -58,7 +68,7 @@ class Inbox:
     def put(self, message: Message) -> None:
         """Keep a message until a wait takes it.
 
-        One that came to a token whose wait is over is not for this run any more: the store gives it back to the token.
+        One that came to a token, or for a wait, that nobody waits at any more is not for this run: the store gives it back.
         """
         key = message_key(message)
         if message.token is None or key in self._waits:
@@ -89,7 +99,7 @@ class Inbox:
             return
         if not line and operation.key is not None:
             del self._waits[operation.key]
-            if operation.key[0] == "token":
+            if operation.key[0] in GIVEN_BACK:
                 self._unread.pop(operation.key, None)
 
     def match(self, key: Key) -> tuple[Operation, Message, bool] | None:

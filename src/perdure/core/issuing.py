@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from perdure.core.inbox import Inbox, Key, child_key, signal_key, token_key, update_key
+from perdure.core.inbox import Inbox, Key, child_key, event_key, signal_key, token_key, update_key
 from perdure.core.loop import OpFuture, TimerHandle, new_loop
 from perdure.core.operation import Operation
 from perdure.core.pending import Pending
@@ -111,6 +111,17 @@ class Issuing:
         """Wait for an update by name, until `due` (microseconds) at most."""
         operation = self._issue(Op.UPDATE, name, None, due)
         operation.key = update_key(name)
+        self._wait(operation)
+        return self._future(operation, decode)
+
+    def event(
+        self, name: str, *, match: bytes | None, timeout: int | None, decode: Callable[[bytes], Any]
+    ) -> OpFuture[Any]:
+        """Wait for an event whose payload fits `match` (the JSON of an object of paths and values; None: any)."""
+        due = None if timeout is None else self.loop.now + timeout
+        # A replay keeps to the recorded match, by which the store knows the wait.
+        operation = self._issue(Op.EVENT, name, match, due)
+        operation.key = event_key(str(operation.seq))
         self._wait(operation)
         return self._future(operation, decode)
 

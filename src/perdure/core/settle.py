@@ -7,18 +7,20 @@ from typing import Any
 
 from msgspec import Struct
 
+from perdure.core.inbox import GIVEN_BACK
 from perdure.core.instance import Instance
 from perdure.core.issuing import NO_SEQ
 from perdure.core.operation import Operation
 from perdure.core.turn import Blocked, Cancelled, Completed, Continued, Failed, Turn
 from perdure.model.commit import Join, NewChild, TokenWait, TurnCommit
 from perdure.model.endings import cancelled_failure
+from perdure.model.events import EventWait, match_facets
 from perdure.model.failure import Failure, capture, encode_failure
 from perdure.model.history import Entry, Event, Op
 from perdure.model.run import RunKey, Status
 
 _CHILDREN = frozenset({Op.CHILD, Op.SPAWN})
-_MATTERS = frozenset({Op.CHILD, Op.SPAWN, Op.JOIN, Op.SIGNAL, Op.VALUE})
+_MATTERS = frozenset({Op.CHILD, Op.SPAWN, Op.JOIN, Op.SIGNAL, Op.EVENT, Op.VALUE})
 
 
 class Standing(Struct, frozen=True, gc=False):
@@ -169,8 +171,9 @@ def _effects(turn: Turn) -> dict[str, Any]:
     new = {operation.seq for operation in issued}
     return {
         "waits": tuple(_token_waits((*issued, *reopened), closed)),
+        "listens": tuple(_listens((*issued, *reopened), closed)),
         # A reopened wait may stand in the store already: this replaces it.
-        "unwaits": tuple(seq for seq in _token_seqs((*turn.abandoned, *turn.resolved, *reopened)) if seq not in new),
+        "unwaits": tuple(seq for seq in _given_back((*turn.abandoned, *turn.resolved, *reopened)) if seq not in new),
         "children": tuple(_new_children(issued, reopened, closed)),
         "joins": tuple(_joins(issued, reopened, closed)),
         "cancels": tuple(o.name for o in turn.abandoned if o.op is Op.CHILD and o.seq not in new and o.key is not None),
@@ -184,8 +187,14 @@ def _token_waits(issued: Iterable[Operation], closed: set[int]) -> Iterable[Toke
             yield TokenWait(operation.seq, operation.key[1])
 
 
-def _token_seqs(operations: Iterable[Operation]) -> Iterable[int]:
-    return (o.seq for o in operations if o.key is not None and o.key[0] == "token")
+def _given_back(operations: Iterable[Operation]) -> Iterable[int]:
+    return (o.seq for o in operations if o.key is not None and o.key[0] in GIVEN_BACK)
+
+
+def _listens(issued: Iterable[Operation], closed: set[int]) -> Iterable[EventWait]:
+    for operation in issued:
+        if operation.op is Op.EVENT and operation.seq not in closed:
+            yield EventWait(operation.seq, operation.name, match_facets(operation.payload))
 
 
 def _joins(issued: Iterable[Operation], reopened: Iterable[Operation], closed: set[int]) -> Iterable[Join]:

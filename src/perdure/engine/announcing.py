@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perdure.engine.committer import Outcome
 from perdure.engine.executor import Executor
-from perdure.model.commit import Cancel, Changed, Delete, Exists, Send, Write
+from perdure.model.commit import Cancel, Changed, Delete, Exists, Published, Send, Write
 
 
 def announce(executor: Executor, write: Write, outcome: Outcome) -> None:
@@ -17,6 +17,10 @@ def announce(executor: Executor, write: Write, outcome: Outcome) -> None:
         else:
             for run in outcome.runs:
                 executor.tell.endings.touched(run.key)
+    if isinstance(outcome, Published):
+        for reached in outcome.runs:
+            executor.nudges.run(reached.incarnation)
+        return
     key = outcome.run.key if isinstance(outcome, Exists) else getattr(outcome, "key", None)
     if key is not None:
         executor.nudges.run(key.incarnation)

@@ -23,8 +23,10 @@ from perdure.engine.services.renewal import Renewal
 from perdure.engine.services.unserved import Unserved
 from perdure.engine.services.watchdog import Watchdog
 from perdure.engine.services.watcher import Watcher
+from perdure.engine.subscribing import subscribe
 from perdure.model.commit import Answer, Send, Write
 from perdure.model.errors import StoreError, UsageError
+from perdure.model.events import Publish
 from perdure.model.messages import Outgoing
 from perdure.model.run import NewRun, RunKey
 from perdure.ports.store import Store
@@ -84,13 +86,22 @@ class Engine:
             service.start()
         self.watcher.subscribe(self.claimer.kick)
         self.watcher.subscribe(self.renewal.kick, pause=_LISTEN)
+        await self._subscribe()
         await self._unblock()
 
     async def serve(self) -> None:
         """Something was registered: runs that are blocked on other code of it, or waited for anybody to serve it, are due."""
         if self.consume:
             await self.renewal.beat()  # first: else such a run could be blocked once more behind our back
+            await self._subscribe()
             await self._unblock()
+
+    async def _subscribe(self) -> None:
+        means = self.means
+        await self.reads.patiently(
+            "saying what is started by events here",
+            lambda store: subscribe(store, means.registry, means.settings.namespace),
+        )
 
     async def _unblock(self) -> None:
         await self.reads.patiently("making runs due that this process serves", self.unserved.unblock)
@@ -104,7 +115,7 @@ class Engine:
         future: asyncio.Future[Outcome] = self.means.loop.create_future()
         self.committer.submit(write, self._written, (write, future))
         # Not after the answer: accepting a message and claiming its run can share a commit.
-        self.claimer.kick(now=isinstance(write, Send))
+        self.claimer.kick(now=isinstance(write, Send | Publish))
         return await answer(self.means, self.committer, write, future)
 
     async def begin(
@@ -132,7 +143,7 @@ class Engine:
         """A write from outside a run was answered: whoever it concerns here hears of it."""
         announce(self.executor, write, outcome)
         # Soon, not now: the claim that shared the commit is answered next.
-        self.means.loop.call_soon(self._look_again, getattr(outcome, "key", None), isinstance(write, Send))
+        self.means.loop.call_soon(self._look_again, getattr(outcome, "key", None), isinstance(write, Send | Publish))
 
     def _look_again(self, key: RunKey | None, now: bool) -> None:
         if key is None or key.incarnation not in self.executor.holdings:

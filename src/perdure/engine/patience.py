@@ -16,6 +16,7 @@ from perdure.engine.means import Means
 from perdure.engine.pauses import pauses, sleep_until
 from perdure.model.commit import Answer, Cancel, Create, Delete, Requeue, Send, TurnCommit, Write
 from perdure.model.errors import StoreUnavailable
+from perdure.model.events import Publish, Subscription
 from perdure.model.history import Entry
 from perdure.model.messages import Message, MessageKind, Outgoing
 from perdure.model.run import Run, RunKey
@@ -60,6 +61,9 @@ class Reads:
 
     async def runs(self, query: RunQuery) -> Sequence[Run]:
         return await self.patiently("listing runs", lambda store: store.runs(query))
+
+    async def subscriptions(self) -> Sequence[Subscription]:
+        return await self.patiently("reading what is started by events", lambda store: store.subscriptions())
 
     async def patiently(self, doing: str, call: Callable[[Store], Awaitable[T]], *, for_ever: bool = False) -> T:
         """What `call` returns, which is called until it does. `doing` says in an error what it is; twice must do no harm."""
@@ -145,6 +149,9 @@ def _described(write: Write) -> tuple[str, str]:
             asked = (message.dedup or "").removeprefix("update:" if message.kind is MessageKind.UPDATE else "")
             again = f"send it again with id={asked!r}: it arrives once then"
             return f"sending {_named(message)}", again
+        case Publish():
+            again = f"publish it again with id={write.id!r}: it reaches nobody twice then"
+            return f"publishing event {write.name!r}", again
         case Cancel():
             return f"cancelling run {write.run_id!r}", "cancel it again: a second time does no harm"
         case Requeue():

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from perdure.model.events import EventWait, Publish
 from perdure.model.history import Entry
 from perdure.model.messages import Message, Outgoing
 from perdure.model.run import NewRun, Run, RunKey, Status
@@ -63,7 +64,9 @@ class TurnCommit(Struct, frozen=True, kw_only=True):
     #: Inbox numbers this turn took out of the inbox.
     consumed: tuple[int, ...] = ()
     waits: tuple[TokenWait, ...] = ()
-    #: Positions whose token wait is over, resolved or abandoned.
+    #: Waits for events.
+    listens: tuple[EventWait, ...] = ()
+    #: Positions whose wait for a token or event is over, resolved or abandoned.
     unwaits: tuple[int, ...] = ()
     children: tuple[NewChild, ...] = ()
     joins: tuple[Join, ...] = ()
@@ -141,7 +144,7 @@ class Delete(Struct, frozen=True):
     incarnation: int | None = None
 
 
-Write: TypeAlias = TurnCommit | Create | Send | Cancel | Requeue | Delete
+Write: TypeAlias = TurnCommit | Create | Send | Publish | Cancel | Requeue | Delete
 
 
 class Applied(Struct, frozen=True):
@@ -196,10 +199,19 @@ class Changed(Struct, frozen=True):
     runs: tuple[Run, ...]
 
 
+class Published(Struct, frozen=True):
+    """The event is durable, as far as anybody is to have it."""
+
+    #: How many waits, new runs and collecting runs it went to. Of an id that was published before: what was answered then.
+    reached: int
+    #: Those runs, in no order, each once; none if it was published before.
+    runs: tuple[RunKey, ...] = ()
+
+
 class Unstorable(Struct, frozen=True):
     """The store cannot take this write's data; nothing of it was applied, its neighbours were."""
 
     reason: str
 
 
-Answer: TypeAlias = Applied | Moved | Refused | Fenced | Exists | Ended | Missing | Changed | Unstorable
+Answer: TypeAlias = Applied | Moved | Refused | Fenced | Exists | Ended | Missing | Changed | Published | Unstorable

@@ -24,6 +24,7 @@ PerdureError
 ├── ChildFailed                a child run did not complete, seen by its parent
 ├── GatherError                some of `ctx.all`'s children did not complete
 ├── SignalTimeout              a wait for a signal or an update ran out (also a TimeoutError)
+│   └── EventTimeout           a wait for an event ran out
 ├── NonDeterminismError        the code does not fit the recorded history; the run is blocked
 ├── DeadlockError              nothing is ready, nothing is pending, the body has not finished; the run is blocked
 └── StoreError
@@ -225,6 +226,12 @@ class SignalTimeout(PerdureError, TimeoutError):
         super().__init__(message)
         self.signal = signal
         self.timeout = timeout  # seconds
+
+
+class EventTimeout(SignalTimeout):
+    """A wait for an event ran out; `signal` is the event's name."""
+
+    code = "event_timeout"
 
 
 class NonDeterminismError(PerdureError):

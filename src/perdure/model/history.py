@@ -34,6 +34,7 @@ class Op(StrEnum):
     LOCAL = "local"  # a closure of the body: runs where the body runs
     TIMER = "timer"
     SIGNAL = "signal"  # wait for a message by name or token, perhaps until `due`
+    EVENT = "event"  # wait for an event whose payload fits the match `payload`, perhaps until `due`
     CHILD = "child"  # start (or join) a child run and wait for its end
     SPAWN = "spawn"  # start a child run; resolves never
     JOIN = "join"  # wait for the end of a child started before

@@ -11,6 +11,7 @@ from msgspec import Struct
 class MessageKind(StrEnum):
     SIGNAL = "signal"  # by name to a run, or by token to whoever waits for it
     CHILD = "child"  # a child run ended (or could not start)
+    EVENT = "event"  # an event that the run waits for: the name is the event's, the token the position of the wait
     CANCEL = "cancel"  # control: deliver a cancel to the body
     UPDATE = "update"  # control: by name to a run, which answers it (see `perdure.model.updates`)
 
@@ -31,6 +32,7 @@ class Message(Struct, frozen=True, gc=False):
     kind: MessageKind
     #: A signal's or update's name, or the id of the child that ended. Empty for a signal sent by token.
     name: str
+    #: The token that a signal was sent to; of an event, the position (`seq`) of the wait that it was given to.
     token: str | None
     payload: bytes | None
     #: True if `payload` is a failure (a child that did not complete).

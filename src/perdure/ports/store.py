@@ -36,6 +36,22 @@ Rules that every adapter keeps (each is checked by `perdure.testing.conformance`
   goes to the next wait); without one it is kept at the token, first in first out. A new wait takes the oldest kept message.
   A wait that ends (`unwaits`, or the run's end) while its message lies unread in the inbox gives that message back to the
   token, in its place by arrival (ahead of all that came later), or to the next wait. Several are given back by arrival.
+* *Events.* `Publish` gives an event to every wait for its name in its namespace whose facets are all among its own
+  (`TurnCommit.listens`), starts runs, and feeds runs that collect events. An id that was published before in that namespace
+  (and is not forgotten by now) changes nothing and is answered as it was then; under another name it is `Unstorable`.
+
+  - Each wait that fits gets a message of its own (kind EVENT, the event's name, the wait's position as token), by age of the
+    wait, and is thereby served: as with a token, it gets no other one, and its run is woken as by any message.
+  - A start whose id is taken is passed over. A feed's message goes to the run of that id, following its chain, `Create`d
+    before if there is none; where the chain has ended, the run begins as its next link, by which it is continued. A run of
+    another workflow under that id: `Unstorable`.
+  - An event that reached nobody is kept for `keep`: one copy, which goes to the first wait that fits. A new wait takes the
+    oldest copy that fits among the `MOST_CANDIDATES` oldest that have its first facet (without facets: the oldest of all).
+    A copy is gone when its time is over.
+  - A wait that ends with its event unread gives it back if the event was to be kept, and reached this one wait only: to the
+    oldest wait that fits, else it is kept again, in its place by arrival, for as long as it had been. Else it is dropped.
+* *Subscriptions* say which events start runs of which workflows, for those who publish; the store only keeps them, one for
+  each namespace (or none), workflow and version.
 * *Cascade.* Cancelling a run cancels every live run below it (parent links, also below ended ones, tolerant of cycles);
   ended ones are untouched. Cancels of an id that continued go to the last link, like messages. What a turn's `cancels` end
   has the error `endings.cancelled_failure()`.
@@ -70,6 +86,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from perdure.model.commit import Answer, Write
+from perdure.model.events import Subscription
 from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run, RunKey, Status
@@ -251,6 +268,18 @@ class Store(Protocol):
 
     async def fleet(self) -> Sequence[Member]:
         """The members that have not expired (`expires_at > now`), by (started_at, owner)."""
+        ...
+
+    async def subscribe(self, subscriptions: Sequence[Subscription]) -> None:
+        """Keep them, each in place of what was there for its namespace, workflow and version."""
+        ...
+
+    async def unsubscribe(self, workflow: str) -> int:
+        """Forget the subscriptions of all versions of a workflow, in all namespaces. Returns how many there were."""
+        ...
+
+    async def subscriptions(self) -> Sequence[Subscription]:
+        """All, in no order."""
         ...
 
     async def block_unserved(self, grace: int) -> Sequence[Finding]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
 from msgspec.structs import replace
 
 from perdure.model.commit import Answer, Applied, Ended, Missing, TokenWait
@@ -26,7 +24,7 @@ def send(tables: Tables, out: Outgoing, now: int) -> Answer:
     token = (out.namespace, out.token)
     if not _first(tables, token, out.dedup):
         return Applied()
-    return Applied(_give(tables, token, Letter(message, tables.next_number()), now))
+    return Applied(give(tables, token, Letter(message, tables.next_number()), now))
 
 
 def _send_to_run(tables: Tables, run_id: str, out: Outgoing, message: Message, now: int) -> Answer:
@@ -99,31 +97,7 @@ def wait(tables: Tables, incarnation: int, asked: TokenWait, now: int) -> None:
         tables.put_actor(replace(actor, waits=(*actor.waits, new)))
 
 
-def end_waits(tables: Tables, incarnations: Iterable[int], over: Callable[[Wait], bool], now: int) -> None:
-    """Take waits out of their lines and give back what came for them and lies unread."""
-    back: list[Letter] = []
-    for incarnation in incarnations:
-        actor = tables.actors[incarnation]
-        for ended in filter(over, actor.waits):
-            line = tables.lines[ended.token]
-            tables.put_line(ended.token, replace(line, waits=tuple(each for each in line.waits if each != ended)))
-        returned = [letter for letter in actor.inbox if letter.wait is not None and over(letter.wait)]
-        back += returned
-        tables.put_actor(
-            replace(
-                actor,
-                waits=tuple(each for each in actor.waits if not over(each)),
-                inbox=tuple(letter for letter in actor.inbox if letter not in returned),
-            )
-        )
-    # Only now, so that nothing is given to a wait that ends with it.
-    for letter in sorted(back, key=lambda letter: letter.arrival):
-        if letter.wait is not None:
-            message = replace(letter.message, number=0)
-            _give(tables, letter.wait.token, replace(letter, message=message, wait=None), now)
-
-
-def _give(tables: Tables, token: Token, letter: Letter, now: int) -> RunKey | None:
+def give(tables: Tables, token: Token, letter: Letter, now: int) -> RunKey | None:
     """Serve the oldest wait for the token, or keep the message there, in its place by arrival. Returns who got it."""
     line = tables.lines.get(token, Line())
     if not line.waits:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from perdure.model.attributes import searchable
 from perdure.model.commit import Answer, Unstorable, Write
 from perdure.model.endings import unserved_failure
+from perdure.model.events import Subscription
 from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run, Status
@@ -28,7 +29,7 @@ from perdure.ports.store import (
     Serves,
     Standing,
 )
-from perdure.stores.memory import inboxes, rules, writes
+from perdure.stores.memory import events, inboxes, rules, writes
 from perdure.stores.memory.tables import Tables
 
 
@@ -39,8 +40,8 @@ class MemoryStore:
     data. Every verb completes without yielding to the event loop.
 
     `fault` is a seam for tests: it is called with "before write" and "after write" (likewise claim, renew, release,
-    unblock, audit, beat, depart, block_unserved) around each verb that changes something, and may raise: before, nothing was
-    applied; after, everything was, as if the process had died before it got the answer.
+    unblock, audit, beat, depart, block_unserved, subscribe, unsubscribe) around each verb that changes something, and may
+    raise: before, nothing was applied; after, everything was, as if the process had died before it got the answer.
     """
 
     def __init__(self, clock: Clock, *, fault: Callable[[str], None] | None = None) -> None:
@@ -104,6 +105,18 @@ class MemoryStore:
                     if heal:
                         tables.put_run(rules.due_now(run, now))
             return findings
+
+    async def subscribe(self, subscriptions: Sequence[Subscription]) -> None:
+        with self._changing("subscribe", hint=False) as tables:
+            for each in subscriptions:
+                tables.put(tables.subscriptions, (each.namespace, each.workflow, each.version), each)
+
+    async def unsubscribe(self, workflow: str) -> int:
+        with self._changing("unsubscribe", hint=False) as tables:
+            found = events.subscriptions_of(tables, workflow)
+            for key in found:
+                tables.drop(tables.subscriptions, key)
+            return len(found)
 
     async def block_unserved(self, grace: int) -> Sequence[Finding]:
         with self._changing("block_unserved") as tables:
@@ -194,6 +207,10 @@ class MemoryStore:
             actor = self._tables.actors.get(incarnation)
             there = {} if actor is None else dict(actor.values)
             return {key: there[key] for key in keys if key in there}
+
+    async def subscriptions(self) -> Sequence[Subscription]:
+        with self._lock:
+            return list(self._tables.subscriptions.values())
 
     async def fleet(self) -> Sequence[Member]:
         with self._lock:

@@ -9,6 +9,7 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from perdure.model.events import Subscription
 from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run
@@ -27,6 +28,30 @@ class Wait(Struct, frozen=True):
     incarnation: int
     seq: int
     token: Token
+    #: Of a wait for an event: its age among all, the event, and what it asks of its payload.
+    place: int = 0
+    event: str | None = None
+    facets: tuple[str, ...] = ()
+
+
+class KeptEvent(Struct, frozen=True):
+    """An event that reached nobody."""
+
+    namespace: str
+    event: str
+    payload: bytes
+    facets: tuple[str, ...]
+    arrival: int
+    at: int
+    expires_at: int
+
+
+class PublishedId(Struct, frozen=True):
+    """An event's id that was used."""
+
+    event: str
+    reached: int
+    forget_at: int | None
 
 
 class Letter(Struct, frozen=True):
@@ -37,10 +62,12 @@ class Letter(Struct, frozen=True):
     arrival: int
     #: The wait it was given to, for one that came by token.
     wait: Wait | None = None
+    #: Of an event that reached this one wait only, and would have been kept: what is given back.
+    back: KeptEvent | None = None
 
 
 class Line(Struct, frozen=True):
-    """Who waits at a token, and what is kept there; never both. Oldest first."""
+    """Who waits at a token, and what is kept there; never both. Oldest first. (Of events: who waits with one first facet.)"""
 
     waits: tuple[Wait, ...] = ()
     kept: tuple[Letter, ...] = ()
@@ -52,7 +79,7 @@ class Actor(Struct, frozen=True):
     run: Run
     #: Unconsumed messages, oldest first.
     inbox: tuple[Letter, ...] = ()
-    #: Waits that no message has come for yet.
+    #: Waits, for tokens and events, that no message has come for yet.
     waits: tuple[Wait, ...] = ()
     values: tuple[tuple[str, bytes], ...] = ()
     #: The incarnation that continues it. (`run.continued_to` is an id, which a stranger may have by now.)
@@ -73,6 +100,12 @@ class Tables:
         self.children: dict[int, tuple[int, ...]] = {}
         #: Index: incarnation to wake time, of the runs that have one.
         self.waking: dict[int, int] = {}
+        #: By namespace and event, oldest first.
+        self.kept_events: dict[Token, tuple[KeptEvent, ...]] = {}
+        #: By namespace and id.
+        self.published: dict[Token, PublishedId] = {}
+        #: By namespace, workflow and version.
+        self.subscriptions: dict[tuple[str | None, str, str], Subscription] = {}
         #: By owner.
         self.members: dict[str, Member] = {}
         # Never taken back: a gap does no harm, a number that is used twice does.

@@ -25,11 +25,12 @@ from perdure.model.commit import (
     Write,
 )
 from perdure.model.endings import cancelled_failure, start_failure
+from perdure.model.events import Publish
 from perdure.model.failure import encode_failure
 from perdure.model.history import Entry, Event
 from perdure.model.messages import Message, MessageKind
 from perdure.model.run import REQUEUABLE, TERMINAL, NewRun, Parent, Run, Status
-from perdure.stores.memory import inboxes, rules
+from perdure.stores.memory import events, inboxes, rules, waits
 from perdure.stores.memory.tables import Actor, Tables
 
 
@@ -44,6 +45,8 @@ def apply(tables: Tables, write: Write, now: int) -> Answer:
             return _create(tables, write, now)
         case Send():
             return inboxes.send(tables, write.message, now)
+        case Publish():
+            return events.publish(tables, write, now)
         case Cancel():
             return _cancel(tables, write, now)
         case Requeue():
@@ -122,9 +125,11 @@ def _record(tables: Tables, incarnation: int, commit: TurnCommit, now: int) -> N
 def _reach_out(tables: Tables, incarnation: int, commit: TurnCommit, now: int) -> None:
     """What concerns others: tokens, children, messages."""
     if commit.unwaits:
-        inboxes.end_waits(tables, [incarnation], lambda wait: wait.seq in commit.unwaits, now)
+        waits.end_waits(tables, [incarnation], lambda wait: wait.seq in commit.unwaits, now)
     for wait in commit.waits:
         inboxes.wait(tables, incarnation, wait, now)
+    for listen in commit.listens:
+        events.wait(tables, incarnation, listen, now)
     for child in commit.children:
         _start_child(tables, incarnation, child, now)
     for join in commit.joins:
@@ -200,7 +205,7 @@ def _close(tables: Tables, ended: list[Run], now: int) -> None:
     """Write the rows of runs that end together; give back what came to their tokens; tell the parents that wait."""
     for run in ended:
         tables.put_run(run)
-    inboxes.end_waits(tables, [run.incarnation for run in ended], lambda _: True, now)
+    waits.end_waits(tables, [run.incarnation for run in ended], lambda _: True, now)
     for run in ended:
         if run.continued_to is None and run.parent is not None and run.awaited_as is not None:
             failed = run.status is not Status.COMPLETED

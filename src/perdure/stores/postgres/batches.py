@@ -15,6 +15,7 @@ from perdure.model.commit import (
     Fenced,
     Missing,
     Moved,
+    Published,
     Refused,
     TurnCommit,
     Unstorable,
@@ -31,7 +32,7 @@ from perdure.stores.postgres.rows import Row, to_message, to_run
 _LARGEST: Final = 32 * 1024 * 1024
 
 #: The parameters of `write_1`.
-_PARAMETERS: Final = ", ".join(f"${number}" for number in range(1, 12))
+_PARAMETERS: Final = ", ".join(f"${number}" for number in range(1, 13))
 
 #: So many plain writes in a row, between others, go the short way.
 _WORTH_IT: Final = 8
@@ -178,6 +179,8 @@ def _answer(row: Row, rest: Sequence[Row]) -> Answer:
             return Exists(to_run(run))
         case "ended":
             return Ended(to_run(run))
+        case "published":
+            return Published(incarnation, tuple(RunKey(each[2], each[3]) for each in rest))
         case "changed":
             return Changed(tuple(to_run(each[4]) for each in rest))
         case _:

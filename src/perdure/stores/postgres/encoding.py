@@ -10,6 +10,7 @@ from perdure.model.attributes import searchable
 from perdure.model.bounds import out_of_bounds
 from perdure.model.commit import Cancel, Create, Delete, Requeue, Send, TurnCommit, Write
 from perdure.model.endings import cancelled_failure, start_failure
+from perdure.model.events import Publish, line
 from perdure.model.failure import encode_failure
 from perdure.model.messages import Outgoing
 from perdure.model.run import TERMINAL, NewRun, Status
@@ -20,6 +21,7 @@ _KINDS: Final[dict[type, str]] = {
     TurnCommit: "turn",
     Create: "create",
     Send: "send",
+    Publish: "publish",
     Cancel: "cancel",
     Requeue: "requeue",
     Delete: "delete",
@@ -47,8 +49,9 @@ class Touched:
         self.tokens: list[str] = []
         self.waiting: list[int] = []
         self.awaited: list[str] = []
+        self.events: list[tuple[str, str, tuple[str, ...]]] = []
 
-    def parameters(self) -> tuple[list[Any], ...]:
+    def parameters(self) -> tuple[Any, ...]:
         return (
             self.mine,
             self.ending,
@@ -59,6 +62,7 @@ class Touched:
             self.tokens,
             self.waiting,
             self.awaited,
+            _encode(self.events).decode(),
         )
 
     def add(self, write: Write) -> None:
@@ -73,6 +77,9 @@ class Touched:
                     self._message(message)
             case Send():
                 self._message(write.message)
+            case Publish():
+                self.events.append((write.namespace, line(write.name), write.facets))
+                self.ids += [feed.run.id for feed in write.feeds]
             case Requeue():
                 self.ids.append(write.run_id)
             case Cancel() | Delete():
@@ -88,13 +95,13 @@ class Touched:
                 self.felling.append(run)
         elif new.parent is not None:
             self.mine.append(new.parent.incarnation)
-        for wait in turn.waits:
+        for token in [*(wait.token for wait in turn.waits), *(line(listen.event) for listen in turn.listens)]:
             if new is None:
                 self.waiting.append(run)
-                self.awaited.append(wait.token)
+                self.awaited.append(token)
             else:
                 self.spaces.append(new.namespace)
-                self.tokens.append(wait.token)
+                self.tokens.append(token)
         self.ids += [child.run.id for child in turn.children]
         self.ids += [join.child_id for join in turn.joins]
         self.felled += turn.cancels
@@ -138,6 +145,9 @@ def _facets(write: Write, turn: TurnCommit | None) -> dict[str, Any]:
     facets: dict[str, Any] = {}
     if isinstance(write, Create):
         facets["run"] = searchable(write.run.attributes)
+    if isinstance(write, Publish):
+        facets["starts"] = [searchable(run.attributes) for run in write.starts]
+        facets["feeds"] = [searchable(feed.run.attributes) for feed in write.feeds]
     if turn is not None:
         facets["children"] = [searchable(child.run.attributes) for child in turn.children]
         if turn.successor is not None:
@@ -149,6 +159,8 @@ def _new_runs(write: Write) -> list[NewRun]:
     """All runs that a write may begin."""
     if isinstance(write, Create):
         return [write.run, *(_new_runs(write.turn) if write.turn is not None else ())]
+    if isinstance(write, Publish):
+        return [*write.starts, *(feed.run for feed in write.feeds)]
     if isinstance(write, TurnCommit):
         return [child.run for child in write.children] + ([] if write.successor is None else [write.successor])
     return []

@@ -79,6 +79,7 @@ def plain_key(write: Write) -> int | str | None:
 def _is_plain(turn: TurnCommit) -> bool:
     return not (
         turn.waits
+        or turn.listens
         or turn.unwaits
         or turn.children
         or turn.joins

@@ -11,6 +11,7 @@ import asyncpg
 
 from perdure.model.commit import Answer, TurnCommit, Write
 from perdure.model.errors import StoreUnavailable
+from perdure.model.events import Subscription
 from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run, Status
@@ -26,6 +27,7 @@ from perdure.stores.postgres.migrations import Migration
 from perdure.stores.postgres.place import Place, place_of
 from perdure.stores.postgres.reads import Reads
 from perdure.stores.postgres.renewer import PostgresRenewer
+from perdure.stores.postgres.subscriptions import Subscriptions
 from perdure.stores.postgres.timekeeping import Timekeeper
 
 #: Connections for the engine's calls; the renewer, the listener and the teller have one each of their own.
@@ -41,6 +43,7 @@ class _Open:
         self.batches = Batches(place, self.connections)
         self.claims = Claims(place, self.connections)
         self.fleet = Fleet(place, self.connections)
+        self.subscriptions = Subscriptions(place, self.connections)
         self.reads = Reads(place, self.connections)
         self.hints = Hints(place)
         self.time = Timekeeper(clock, self._ask_time)
@@ -139,6 +142,12 @@ class PostgresStore:
     async def block_unserved(self, grace: int) -> Sequence[Finding]:
         return await self._open.fleet.block_unserved(grace, self._open.time.at())
 
+    async def subscribe(self, subscriptions: Sequence[Subscription]) -> None:
+        await self._open.subscriptions.put(subscriptions)
+
+    async def unsubscribe(self, workflow: str) -> int:
+        return await self._open.subscriptions.drop(workflow)
+
     def renewer(self) -> PostgresRenewer:
         return PostgresRenewer(self._place, self._open.time.at, self._check)
 
@@ -146,6 +155,9 @@ class PostgresStore:
 
     async def next_wake(self, request: ClaimRequest) -> int | None:
         return await self._open.claims.next_wake(request)
+
+    async def subscriptions(self) -> Sequence[Subscription]:
+        return await self._open.subscriptions.all()
 
     async def fleet(self) -> Sequence[Member]:
         return await self._open.fleet.members(self._open.time.at())

@@ -87,6 +87,7 @@ _CASCADING: Final = (Status.CANCELLED, Status.DEAD)
 def _is_plain(turn: TurnCommit) -> bool:
     return not (
         turn.waits
+        or turn.listens
         or turn.unwaits
         or turn.children
         or turn.joins

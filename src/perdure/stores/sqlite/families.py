@@ -11,7 +11,7 @@ from perdure.model.commit import Join, NewChild
 from perdure.model.endings import start_failure
 from perdure.model.failure import encode_failure
 from perdure.model.run import REQUEUABLE, Parent, Run, RunKey, Status
-from perdure.stores.sqlite import inboxes
+from perdure.stores.sqlite import inboxes, waits
 from perdure.stores.sqlite.inboxes import Notice
 from perdure.stores.sqlite.newruns import insert_run
 from perdure.stores.sqlite.rows import FIRST_TERMINAL, SELECT_RUNS, STATUS_CODES, to_runs
@@ -78,7 +78,7 @@ def join(tx: Transaction, parent: RunKey, asked: Join) -> None:
 
 def close(tx: Transaction, ended: Sequence[int]) -> None:
     """After the rows of runs that end together were written: give back what came to their tokens, tell waiting parents."""
-    inboxes.end_waits(tx, ended)
+    waits.end_waits(tx, ended)
     notices: dict[int, Notice] = {}
     for part in parts([(incarnation,) for incarnation in ended]):
         for row in execute_sized(tx.connection, _NOTICES, 1, part).fetchall():

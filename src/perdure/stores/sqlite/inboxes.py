@@ -44,14 +44,9 @@ _CONSUME: Final = """
         CROSS JOIN messages AS m ON m.incarnation = v.column1 AND m.number = v.column2
     )
 """
-_WAITS: Final = """
-    SELECT json_group_array(json_array(place, incarnation, seq, namespace, served)) FROM waits
-    WHERE incarnation IN (@rows)
-"""
 _LETTER: Final = "SELECT kind, name, token, payload, failed, at, arrival FROM messages"
 
 _decode_inboxes = msgspec.json.Decoder(list[tuple[int, int]]).decode
-_decode_waits = msgspec.json.Decoder(list[tuple[int, int, int, str, int | None]]).decode
 
 
 def send(tx: Transaction, message: Outgoing) -> Answer:
@@ -64,7 +59,7 @@ def send(tx: Transaction, message: Outgoing) -> Answer:
         raise ValueError("a message names neither a run nor a token")
     if not _first_to_token(tx, message):
         return Applied()
-    target = _give(tx, message.namespace, letter_of(message, tx.now, tx.next_arrival()))
+    target = give(tx, message.namespace, letter_of(message, tx.now, tx.next_arrival()))
     return Applied(None if target is None else _key(tx, target))
 
 
@@ -194,7 +189,7 @@ def _serve(tx: Transaction, place: int | None, incarnation: int, letter: Letter)
     )
 
 
-def _give(tx: Transaction, namespace: str, letter: Letter) -> int | None:
+def give(tx: Transaction, namespace: str, letter: Letter) -> int | None:
     """Serve the oldest wait for the letter's token, and return its run; or keep it there, in its place by arrival."""
     line = tx.execute(
         "SELECT place, incarnation FROM waits "
@@ -210,27 +205,3 @@ def _give(tx: Transaction, namespace: str, letter: Letter) -> int | None:
         (namespace, letter.token, letter.kind, letter.name, letter.payload, letter.failed, letter.at, letter.arrival),
     )
     return None
-
-
-def end_waits(tx: Transaction, incarnations: Sequence[int], seqs: Sequence[int] | None = None) -> None:
-    """Take waits (those of operations `seqs`, or all) out of their lines; give back what came for them and lies unread."""
-    over = [wait for wait in _waits(tx, incarnations) if seqs is None or wait[2] in seqs]
-    back: list[tuple[str, Letter]] = []
-    for place, incarnation, _, namespace, served in over:
-        tx.execute("DELETE FROM waits WHERE place = ?", (place,))
-        where = " WHERE incarnation = ? AND number = ?"
-        row = None if served is None else tx.execute(_LETTER + where, (incarnation, served)).fetchone()
-        if row is not None:
-            tx.execute("DELETE FROM messages" + where, (incarnation, served))
-            back.append((namespace, Letter(*row)))
-    # Only now, so that nothing is given to a wait that ends with it.
-    for namespace, letter in sorted(back, key=lambda pair: pair[1].arrival or 0):
-        _give(tx, namespace, letter)
-
-
-def _waits(tx: Transaction, incarnations: Sequence[int]) -> list[tuple[int, int, int, str, int | None]]:
-    """Place, run, operation, namespace, and the number of the message it was served."""
-    found: list[tuple[int, int, int, str, int | None]] = []
-    for part in parts([(incarnation,) for incarnation in incarnations]):
-        found += _decode_waits(execute_sized(tx.connection, _WAITS, 1, part).fetchone()[0])
-    return found

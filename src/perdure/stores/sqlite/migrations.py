@@ -205,9 +205,64 @@ _CARRIERS: Final = (
     "ALTER TABLE runs ADD COLUMN carrier BLOB",
 )
 
+_EVENTS: Final = (
+    # A wait for an event stands among those for tokens, under a name that no token has. `facets`: what it asks of the payload,
+    # JSON; `probe` the first of them, or empty; `back` what is given back of an event that it was served and did not read.
+    "ALTER TABLE waits ADD COLUMN probe TEXT",
+    "ALTER TABLE waits ADD COLUMN facets TEXT",
+    "ALTER TABLE waits ADD COLUMN back TEXT",
+    "CREATE INDEX waits_by_event ON waits (namespace, token, probe, place) WHERE served IS NULL AND probe IS NOT NULL",
+    # Events that reached nobody, and by which facets they are found.
+    """
+    CREATE TABLE kept_events (
+        namespace TEXT NOT NULL,
+        event TEXT NOT NULL,
+        arrival INTEGER NOT NULL,
+        payload BLOB NOT NULL,
+        facets TEXT NOT NULL,
+        at INTEGER NOT NULL,
+        expires_at INTEGER NOT NULL,
+        PRIMARY KEY (namespace, event, arrival)
+    )
+    """,
+    "CREATE INDEX kept_events_over ON kept_events (expires_at)",
+    """
+    CREATE TABLE kept_facets (
+        namespace TEXT NOT NULL,
+        event TEXT NOT NULL,
+        facet TEXT NOT NULL,
+        arrival INTEGER NOT NULL,
+        PRIMARY KEY (namespace, event, facet, arrival)
+    ) WITHOUT ROWID
+    """,
+    # The ids of events.
+    """
+    CREATE TABLE published (
+        namespace TEXT NOT NULL,
+        id TEXT NOT NULL,
+        event TEXT NOT NULL,
+        reached INTEGER NOT NULL,
+        forget_at INTEGER,
+        PRIMARY KEY (namespace, id)
+    ) WITHOUT ROWID
+    """,
+    "CREATE INDEX published_over ON published (forget_at) WHERE forget_at IS NOT NULL",
+    # What starts runs, as JSON; an empty namespace is all of them.
+    """
+    CREATE TABLE subscriptions (
+        namespace TEXT NOT NULL,
+        workflow TEXT NOT NULL,
+        version TEXT NOT NULL,
+        subscription BLOB NOT NULL,
+        PRIMARY KEY (namespace, workflow, version)
+    ) WITHOUT ROWID
+    """,
+)
+
 MIGRATIONS: Final = (
     Migration(1, "initial", _INITIAL),
     Migration(2, "fleet", _FLEET),
     Migration(3, "attributes", _ATTRIBUTES),
     Migration(4, "carriers", _CARRIERS),
+    Migration(5, "events", _EVENTS),
 )

@@ -10,12 +10,13 @@ from typing import cast
 
 from perdure.model.commit import Answer, Write
 from perdure.model.errors import StoreUnavailable
+from perdure.model.events import Subscription
 from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run
 from perdure.ports.clock import Clock
 from perdure.ports.store import Claimed, ClaimRequest, Finding, Held, Member, RunQuery, Serves, Standing
-from perdure.stores.sqlite import audits, claims, fleet, reads, schema
+from perdure.stores.sqlite import audits, claims, events, fleet, reads, schema
 from perdure.stores.sqlite.connection import BUSY_DEADLINE, check_arguments
 from perdure.stores.sqlite.migrations import Migration
 from perdure.stores.sqlite.place import Place
@@ -105,6 +106,12 @@ class SqliteStore:
     async def audit(self, *, heal: bool = True) -> Sequence[Finding]:
         return cast("Sequence[Finding]", await self._writing().call(partial(audits.audit, heal=heal)))
 
+    async def subscribe(self, subscriptions: Sequence[Subscription]) -> None:
+        await self._writing().call(partial(events.subscribe, subscriptions=subscriptions))
+
+    async def unsubscribe(self, workflow: str) -> int:
+        return cast("int", await self._writing().call(partial(events.unsubscribe, workflow=workflow)))
+
     async def block_unserved(self, grace: int) -> Sequence[Finding]:
         look = partial(fleet.unserved, now=self.now(), grace=grace)
         if not await self._reading().call(look):  # as nearly always: then nobody need wait for it
@@ -119,6 +126,9 @@ class SqliteStore:
 
     async def next_wake(self, request: ClaimRequest) -> int | None:
         return cast("int | None", await self._reading().call(partial(claims.next_wake, request=request)))
+
+    async def subscriptions(self) -> Sequence[Subscription]:
+        return cast("Sequence[Subscription]", await self._reading().call(events.subscriptions))
 
     async def fleet(self) -> Sequence[Member]:
         return cast("Sequence[Member]", await self._reading().call(partial(fleet.fleet, now=self.now())))

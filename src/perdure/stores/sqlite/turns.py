@@ -9,7 +9,7 @@ from perdure.model.endings import cancelled_failure
 from perdure.model.failure import encode_failure
 from perdure.model.messages import holds_up
 from perdure.model.run import TERMINAL, NewRun, Parent, Run, RunKey, Status
-from perdure.stores.sqlite import families, inboxes
+from perdure.stores.sqlite import events, families, inboxes, waits
 from perdure.stores.sqlite.newruns import insert_run
 from perdure.stores.sqlite.rows import STATUS_CODES
 from perdure.stores.sqlite.transaction import Transaction
@@ -99,9 +99,11 @@ def _record(tx: Transaction, incarnation: int, turn: TurnCommit) -> None:
 def _reach_out(tx: Transaction, key: RunKey, namespace: str, turn: TurnCommit) -> None:
     """What concerns others: tokens, children, messages."""
     if turn.unwaits:
-        inboxes.end_waits(tx, [key.incarnation], turn.unwaits)
+        waits.end_waits(tx, [key.incarnation], turn.unwaits)
     for wait in turn.waits:
         inboxes.wait(tx, key.incarnation, namespace, wait)
+    for listen in turn.listens:
+        events.wait(tx, key.incarnation, namespace, listen)
     for child in turn.children:
         families.start_child(tx, key, child)
     for join in turn.joins:
@@ -126,7 +128,7 @@ def _end(tx: Transaction, key: RunKey, turn: TurnCommit) -> None:
         below = [each for each, live in families.tree(tx, incarnation) if live and each != incarnation]
     tx.execute(_END, (STATUS_CODES[turn.status], turn.output, turn.error, tx.now, incarnation))
     if turn.successor is not None:
-        inboxes.end_waits(tx, [incarnation])
+        waits.end_waits(tx, [incarnation])
         _continue(tx, incarnation, turn.successor)
         return
     families.mark_cancelled(tx, below, turn.error)

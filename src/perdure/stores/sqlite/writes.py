@@ -17,9 +17,10 @@ from perdure.model.commit import (
     TurnCommit,
     Write,
 )
+from perdure.model.events import Publish
 from perdure.model.history import Entry, Event
 from perdure.model.run import REQUEUABLE, RunKey, Status
-from perdure.stores.sqlite import families, inboxes, turns
+from perdure.stores.sqlite import events, families, inboxes, turns
 from perdure.stores.sqlite.newruns import insert_run
 from perdure.stores.sqlite.transaction import Transaction
 
@@ -32,6 +33,8 @@ def apply(tx: Transaction, write: Write) -> Answer:
             return _create(tx, write)
         case Send():
             return inboxes.send(tx, write.message)
+        case Publish():
+            return events.publish(tx, write)
         case Cancel():
             return _cancel(tx, write)
         case Requeue():

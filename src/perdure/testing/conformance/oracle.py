@@ -13,13 +13,14 @@ from typing import Any, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from perdure.model.commit import Changed, Create, TokenWait, Unstorable, Write
+from perdure.model.commit import Changed, Create, Published, TokenWait, Unstorable, Write
+from perdure.model.events import EventWait
 from perdure.model.run import Run
 from perdure.ports.store import ClaimRequest, Finding, Held, Process, Renewal, RunQuery, Serves, Standing, Store
 from perdure.stores.memory import MemoryStore
 from perdure.testing.clock import ManualClock
 from perdure.testing.conformance.kit import LEASE, SECOND, StoreFactory, new, request, turn
-from perdure.testing.conformance.script import NAMESPACES, TOKENS, VALUES, Script
+from perdure.testing.conformance.script import EVENTS, NAMESPACES, TOKENS, VALUES, Script
 
 EVERYTHING = RunQuery(limit=1_000_000)
 QUERIES = (
@@ -54,6 +55,7 @@ async def _play(seed: int, factory: StoreFactory, steps: int) -> None:
                 await _act(duel, script)
             await duel.compare_all(f"seed {seed}, step {step}")
         await duel.drain_tokens(clock)
+        await duel.drain_events(clock)
     finally:
         await factory.dispose(tested.store)
 
@@ -174,6 +176,20 @@ class Duel:
             await self.write([turn(run, waits=waits)])
             await self.compare_all(f"at the tokens of {namespace}")
 
+    async def drain_events(self, clock: ManualClock) -> None:
+        """The same for what is kept of events."""
+        clock.advance(1)
+        for namespace in NAMESPACES:
+            name = f"events {namespace}"
+            await self.write([Create(run=new(name, namespace=namespace, priority=1_000_000))])
+            await self.claim(request("probe", namespaces=(namespace,), limit=1))
+            run = await self.oracle.store.get(name)
+            assert run is not None
+            matches = ((), (), ("1",), ("2", "1"), ("3",), ())
+            listens = [EventWait(seq, EVENTS[seq % len(EVENTS)], matches[seq % len(matches)]) for seq in range(WAITS)]
+            await self.write([turn(run, listens=tuple(listens))])
+            await self.compare_all(f"of the events of {namespace}")
+
     # ------------------------------------------------------------ looking
 
     async def look(self, script: Script, now: int) -> None:
@@ -275,6 +291,8 @@ def _comparable(answer: Any) -> Any:
     """Without what the contract leaves open: the reason's words, the order of what a cascade changed."""
     if isinstance(answer, Unstorable):
         return Unstorable("")
+    if isinstance(answer, Published):
+        return Published(answer.reached, tuple(sorted(answer.runs, key=lambda key: key.id)))
     if isinstance(answer, Changed):
         first, rest = answer.runs[:1], answer.runs[1:]
         return Changed((*first, *sorted(rest, key=lambda run: run.incarnation)))

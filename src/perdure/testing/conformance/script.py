@@ -20,6 +20,7 @@ from perdure.model.commit import (
     TurnCommit,
     Write,
 )
+from perdure.model.events import EventWait, Feed, Publish
 from perdure.model.messages import MessageKind, Outgoing
 from perdure.model.run import FORMAT, NewRun, Run, RunKey, Status
 from perdure.ports.store import ClaimRequest, Held, Process, Serves
@@ -34,6 +35,9 @@ VALUES = ("k", "l")
 #: Few, so that ids conflict, are used again, and belong to somebody else.
 RUN_IDS = tuple("abcdef")
 TO_RUNS = (*[MessageKind.SIGNAL] * 6, *[MessageKind.UPDATE] * 2, *[MessageKind.CANCEL] * 2)
+EVENTS = ("e", "f")
+#: Of payloads and matches, more of the one than of the other.
+FACETS = ("1", "2", "3")
 DEDUPS = (None, None, "x", "y", "z")
 ENDS = (Status.COMPLETED, Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.DEAD)
 
@@ -119,9 +123,11 @@ class Script:
             return self._turn(self.random.choice(held))
         if draw < 62:
             return self._create()
-        if draw < 80:
+        if draw < 76:
             return Send(self._message())
-        if draw < 83:
+        if draw < 82:
+            return self._publish()
+        if draw < 84:
             return Cancel(self._id(), b'"stop"', self._incarnation())
         if draw < 89:
             return Requeue(self._id(), self._incarnation())
@@ -208,6 +214,7 @@ class Script:
             seen=seen,
             consumed=self.some(unread, 3),
             waits=tuple(TokenWait(self.next_seq(), token) for token in self.some(TOKENS)),
+            listens=tuple(self._listen() for _ in self.some(EVENTS)),
             unwaits=self.some(range(max(0, self._seq - 30), self._seq + 1), 20),
             children=tuple(self._child(run_id) for run_id in self.some(RUN_IDS)),
             joins=tuple(Join(self.next_seq(), run_id) for run_id in self.some(RUN_IDS, 1)),
@@ -221,6 +228,25 @@ class Script:
             fingerprint=self.random.choice((None, *PRINTS)) if status is Status.BLOCKED else None,
             progress=self.chance(7),
         )
+
+    def _listen(self) -> EventWait:
+        return EventWait(self.next_seq(), self.random.choice(EVENTS), self.some(FACETS))
+
+    def _publish(self) -> Publish:
+        return Publish(
+            name=self.random.choice(EVENTS),
+            namespace=self.random.choice(NAMESPACES),
+            id=self.random.choice(("x", "y", "z", f"id {self.next_seq()}", f"id {self.next_seq()}")),
+            payload=str(self.next_seq()).encode(),
+            facets=tuple(self.random.sample(FACETS, self.random.randrange(4))),
+            starts=tuple(self._new_run(run_id) for run_id in self.some(RUN_IDS)),
+            feeds=tuple(self._feed(run_id) for run_id in self.some(RUN_IDS)) if self.chance(2) else (),
+            keep=self.random.choice((None, 5 * SECOND, 600 * SECOND)),
+            remember=self.random.choice((None, 20 * SECOND)),
+        )
+
+    def _feed(self, run_id: str) -> Feed:
+        return Feed(self._new_run(run_id), replace(self._message(), run_id=run_id, token=None, incarnation=None))
 
     def _status(self) -> Status:
         draw = self.random.randrange(10)

@@ -126,7 +126,7 @@ DECLARE
     _run bigint;
 BEGIN
     SELECT place, incarnation INTO _place, _run FROM @schema@.waits
-    WHERE namespace = _namespace AND token = _token AND served IS NULL ORDER BY place LIMIT 1;
+    WHERE namespace = _namespace AND token = _token AND served IS NULL AND probe IS NULL ORDER BY place LIMIT 1;
     IF FOUND THEN
         UPDATE @schema@.waits
         SET served = @schema@.put_1(_run, _kind, _name, _token, _payload, _failed, _at, _arrival, _now) WHERE place = _place;
@@ -175,17 +175,23 @@ BEGIN
     FOR _back IN
         WITH gone AS (
             DELETE FROM @schema@.waits WHERE incarnation = ANY (_runs) AND (_seqs IS NULL OR seq = ANY (_seqs))
-            RETURNING namespace, incarnation, served
+            RETURNING namespace, incarnation, served, back, back_until
         ), back AS (
             DELETE FROM @schema@.messages AS m USING gone AS g WHERE m.incarnation = g.incarnation AND m.number = g.served
-            RETURNING g.namespace, m.token, m.kind, m.name, m.payload, m.failed, m.at, m.arrival
+            RETURNING g.namespace, g.back, g.back_until, m.token, m.kind, m.name, m.payload, m.failed, m.at, m.arrival
         )
         SELECT * FROM back ORDER BY arrival
     LOOP
         -- Only now, so that nothing is given to a wait that ends with it.
-        PERFORM @schema@.give_1(
-            _back.namespace, _back.token, _back.kind, _back.name, _back.payload, _back.failed, _back.at, _back.arrival, _now
-        );
+        IF _back.kind <> 'event' THEN
+            PERFORM @schema@.give_1(
+                _back.namespace, _back.token, _back.kind, _back.name, _back.payload, _back.failed, _back.at, _back.arrival, _now
+            );
+        ELSIF _back.back IS NOT NULL THEN
+            PERFORM @schema@.offer_1(
+                _back.namespace, _back.name, _back.payload, _back.back, _back.at, _back.arrival, _back.back_until, _now
+            );
+        END IF;
     END LOOP;
 END $$;
 
@@ -476,6 +482,9 @@ BEGIN
     FOR _each IN SELECT jsonb_array_elements(_turn -> 'waits') LOOP
         PERFORM @schema@.wait_1(_me, _run.namespace, (_each ->> 'seq')::bigint, _each ->> 'token', _now);
     END LOOP;
+    FOR _each IN SELECT jsonb_array_elements(_turn -> 'listens') LOOP
+        PERFORM @schema@.listen_1(_me, _run.namespace, _each, _now);
+    END LOOP;
     FOR _each, _place IN SELECT * FROM jsonb_array_elements(_turn -> 'children') WITH ORDINALITY LOOP
         PERFORM @schema@.start_child_1(
             _run.id, _me, _each, _aside -> 'excuses', _aside #> ARRAY['facets', 'children', (_place - 1)::text], _now
@@ -534,9 +543,10 @@ END $$;
 --             below them along
 --   _ids      ids of runs that are sent to, joined, started, requeued; _felled: that are cancelled or deleted
 --   _spaces, _tokens   where messages go by token;   _waiting, _awaited   runs (0: new) and the tokens they begin to wait for
+--   _events   what is published: namespaces, names (as of tokens) and facets
 CREATE FUNCTION @schema@.lock_1(
     _mine bigint[], _ending bigint[], _felling bigint[], _ids text[], _felled text[], _spaces text[], _tokens text[],
-    _waiting bigint[], _awaited text[]
+    _waiting bigint[], _awaited text[], _events jsonb
 ) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     _named bigint[] := '{}';
@@ -573,6 +583,8 @@ BEGIN
         SELECT @schema@.name_1(r.namespace, w.token) FROM unnest(_waiting, _awaited) AS w (incarnation, token)
         JOIN @schema@.runs AS r USING (incarnation)
         UNION
+        SELECT @schema@.name_1(e.event ->> 0, e.event ->> 1) FROM jsonb_array_elements(_events) AS e (event)
+        UNION
         SELECT @schema@.name_1(w.namespace, w.token) FROM @schema@.waits AS w WHERE w.incarnation = ANY (_ending)
         ORDER BY 1
     );
@@ -584,9 +596,18 @@ BEGIN
             SELECT w.incarnation FROM (SELECT DISTINCT * FROM unnest(_spaces, _tokens)) AS t (space, token)
             CROSS JOIN LATERAL (
                 SELECT incarnation FROM @schema@.waits
-                WHERE namespace = t.space AND token = t.token AND served IS NULL
+                WHERE namespace = t.space AND token = t.token AND served IS NULL AND probe IS NULL
                 ORDER BY place LIMIT cardinality(_tokens)
             ) AS w
+        );
+    END IF;
+    IF jsonb_array_length(_events) > 0 THEN
+        _all := _all || ARRAY(
+            SELECT w.incarnation FROM jsonb_array_elements(_events) AS e (event) CROSS JOIN LATERAL unnest(
+                @schema@.fitting_1(
+                    e.event ->> 0, e.event ->> 1, ARRAY(SELECT jsonb_array_elements_text(e.event -> 2))
+                )
+            ) AS f (place) JOIN @schema@.waits AS w ON w.place = f.place
         );
     END IF;
     PERFORM 1 FROM @schema@.runs WHERE incarnation = ANY (_all) ORDER BY incarnation FOR NO KEY UPDATE;
@@ -601,7 +622,7 @@ END $$;
 -- error of class 22, 23 or 54, and nothing is applied. The other parameters are those of `lock_1`.
 CREATE FUNCTION @schema@.write_1(
     _at bigint, _writes jsonb, _mine bigint[], _ending bigint[], _felling bigint[], _ids text[], _felled text[],
-    _spaces text[], _tokens text[], _waiting bigint[], _awaited text[]
+    _spaces text[], _tokens text[], _waiting bigint[], _awaited text[], _events jsonb
 )
 RETURNS TABLE (place integer, answer text, key_id text, key_incarnation bigint, run @schema@.runs, message @schema@.messages)
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
@@ -617,11 +638,12 @@ DECLARE
     _sent record;
     _late bigint;
     _changed bigint[];
+    _told bigint[];
     _links bigint[];
     _link bigint;
     _upto bigint;
 BEGIN
-    PERFORM @schema@.lock_1(_mine, _ending, _felling, _ids, _felled, _spaces, _tokens, _waiting, _awaited);
+    PERFORM @schema@.lock_1(_mine, _ending, _felling, _ids, _felled, _spaces, _tokens, _waiting, _awaited, _events);
     _now := coalesce(_at, @schema@.clock_1());
     place := -1;
     FOR _item IN SELECT jsonb_array_elements(_writes) LOOP
@@ -713,6 +735,10 @@ BEGIN
                 key_incarnation := _run.incarnation;
             END IF;
 
+        ELSIF _kind = 'publish' THEN
+            SELECT p._reached, p._runs INTO key_incarnation, _told FROM @schema@.publish_1(_write, _aside -> 'facets', _now) AS p;
+            answer := 'published';
+
         ELSE
             key_id := _write ->> 'run_id';
             SELECT * INTO _run FROM @schema@.runs WHERE id = _write ->> 'run_id'
@@ -753,6 +779,10 @@ BEGIN
             WHERE m.incarnation = key_incarnation AND m.number > (coalesce(_turn, _write) ->> 'seen')::bigint
             AND (_upto IS NULL OR m.number <= _upto)
             AND (answer = 'moved' OR NOT coalesce(_turn, _write) -> 'consumed' @> to_jsonb(m.number)) ORDER BY m.number;
+        END IF;
+        IF _kind = 'publish' THEN
+            RETURN QUERY SELECT place, NULL::text, r.id, r.incarnation, NULL::@schema@.runs, NULL::@schema@.messages
+            FROM @schema@.runs AS r WHERE r.incarnation = ANY (_told);
         END IF;
         IF _changed IS NOT NULL THEN
             RETURN QUERY SELECT place, NULL::text, NULL::text, NULL::bigint, r, NULL::@schema@.messages

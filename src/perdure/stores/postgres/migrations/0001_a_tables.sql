@@ -123,16 +123,23 @@ CREATE TABLE @schema@.token_deliveries (
 -- The place of a message among all that ever came to tokens.
 CREATE SEQUENCE @schema@.arrivals;
 
--- Who waits for a token, oldest first. `served`: the inbox number of the message that the wait was given.
+-- Who waits for a token, oldest first. `served`: the inbox number of the message that the wait was given. A wait for an event
+-- stands here too, under a name that no token has: `facets` is what it asks of the payload, `probe` the first of them (or empty),
+-- `back` and `back_until` what is given back of an event that it was served and did not read.
 CREATE TABLE @schema@.waits (
     place bigserial PRIMARY KEY,
     namespace text COLLATE "C" NOT NULL,
     token text COLLATE "C" NOT NULL,
     incarnation bigint NOT NULL,
     seq bigint NOT NULL,
-    served bigint
+    served bigint,
+    probe text COLLATE "C",
+    facets text[],
+    back text[],
+    back_until bigint
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
-CREATE INDEX waits_by_token ON @schema@.waits (namespace, token, place) WHERE served IS NULL;
+CREATE INDEX waits_by_token ON @schema@.waits (namespace, token, place) WHERE served IS NULL AND probe IS NULL;
+CREATE INDEX waits_by_event ON @schema@.waits (namespace, token, probe, place) WHERE served IS NULL AND probe IS NOT NULL;
 CREATE INDEX waits_by_run ON @schema@.waits (incarnation, seq);
 
 -- Messages kept at their token until somebody waits, in order of arrival, which they keep when they are given back.
