@@ -174,26 +174,33 @@ async def test_an_older_store_is_migrated_or_refused(tmp_path: Path, monkeypatch
     assert pragma(path, "user_version") == number
 
 
-async def test_attributes_of_runs_that_were_there_before_are_indexed_by_the_migration(tmp_path: Path) -> None:
-    path = tmp_path / "s.db"
-    store = make(path)
+async def test_attributes_of_runs_that_were_there_before_are_indexed_by_the_migration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    today, path = tmp_path / "today.db", tmp_path / "s.db"
+    store = make(today)
     await store.open()
     data = [None, b'{"customer":42,"plan":"pro\\u0000\\ud83d\\ude80"}', b"\xff", b'{"customer":42.0,"no":[1]}', b"[1]"]
     await store.write([Create(run=new(f"r{index}", attributes=each)) for index, each in enumerate(data)])
     await store.close()
+    with monkeypatch.context() as earlier:
+        before = next(place for place, migration in enumerate(MIGRATIONS) if migration.name == "attributes")
+        earlier.setattr(schema, "MIGRATIONS", MIGRATIONS[:before])
+        await opened_and_closed(path)
     with closing(sqlite3.connect(path)) as connection:
-        before = sorted(connection.execute("SELECT * FROM attributes"))
-        connection.execute("DROP TABLE attributes")
-        connection.execute("ALTER TABLE runs DROP COLUMN carrier")  # a later migration's
-        attributes = next(migration for migration in MIGRATIONS if migration.name == "attributes")
-        connection.execute(f"PRAGMA user_version = {attributes.number - 1}")
+        connection.execute("ATTACH ? AS today", [str(today)])
+        columns = ", ".join(row[1] for row in connection.execute("PRAGMA main.table_info(runs)"))
+        connection.execute(f"INSERT INTO runs ({columns}) SELECT {columns} FROM today.runs")
+        connection.commit()
+        expected = sorted(connection.execute("SELECT * FROM today.attributes"))
+    store = make(path)
     await store.open()
     assert [run.id for run in await store.runs(RunQuery(attributes=(("customer", "42"),)))] == ["r1"]
     assert [run.id for run in await store.runs(RunQuery(attributes=(("plan", '"pro\\u0000\U0001f680"'),)))] == ["r1"]
     await store.close()
     with closing(sqlite3.connect(path)) as connection:
-        assert sorted(connection.execute("SELECT * FROM attributes")) == before
-    assert len(before) == 3
+        assert sorted(connection.execute("SELECT * FROM attributes")) == expected
+    assert len(expected) == 3
 
 
 async def test_a_store_of_each_earlier_schema_is_brought_up_to_date(
