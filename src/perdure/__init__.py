@@ -8,15 +8,17 @@ from __future__ import annotations
 from perdure.app import Perdure
 from perdure.authoring.completed import as_completed
 from perdure.authoring.context import ChildHandle, Context
-from perdure.authoring.current import CurrentStep, current_step
+from perdure.authoring.current import CurrentStep, cancelled, current_step
 from perdure.authoring.registry import Registry
 from perdure.authoring.step import step
 from perdure.authoring.step_ref import step_ref
 from perdure.authoring.workflow import workflow
+from perdure.engine.cancelling import CancelResult
 from perdure.engine.events import Lifecycle
 from perdure.engine.handle import RunHandle
 from perdure.model.errors import (
     ChildFailed,
+    CompensationTimeout,
     DeadlockError,
     FatalError,
     ForbiddenInWorkflow,
@@ -46,10 +48,13 @@ from perdure.model.errors import (
     ValueTooLarge,
 )
 from perdure.model.run import Run, Status
+from perdure.model.undo import Undo
 
 __all__ = [
+    "CancelResult",
     "ChildFailed",
     "ChildHandle",
+    "CompensationTimeout",
     "Context",
     "CurrentStep",
     "DeadlockError",
@@ -83,9 +88,11 @@ __all__ = [
     "StoreError",
     "StoreMismatch",
     "StoreUnavailable",
+    "Undo",
     "UsageError",
     "ValueTooLarge",
     "as_completed",
+    "cancelled",
     "current_step",
     "step",
     "step_ref",

@@ -52,7 +52,7 @@ class Opened(ABC):
         self.settings = settings(options)
         self.registry.plan(listed(include))
         self._clock = clock or SystemClock()
-        self._given_store = store
+        self._given_store: Store | None = store
         self._consume = consume
         self._engine: Engine | None = None
         self._events = Events()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, overload
 
+from perdure.app.cancelling import Cancelling
 from perdure.app.starting import Starting
 from perdure.app.urls import open_store
 from perdure.authoring.workflow import WorkflowDefinition
@@ -18,7 +19,7 @@ from perdure.model.run import DEFAULT_NAMESPACE, Run, Status
 R = TypeVar("R")
 
 
-class Perdure(Starting):
+class Perdure(Starting, Cancelling):
     """Durable workflows on one store.
 
     `url`: `sqlite:///orders.db` (a path; four slashes for an absolute one; `?synchronous=NORMAL` trades the last commits of a

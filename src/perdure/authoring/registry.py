@@ -142,7 +142,7 @@ class Registry:
 
 
 def _with_references(definitions: Iterable[Definition]) -> list[Definition]:
-    """The definitions and all that the workflows among them name, each once."""
+    """The definitions and all that the workflows among them name, and what undoes steps, each once."""
     pending, found = list(definitions), dict[int, Definition]()
     while pending:
         definition = pending.pop(0)
@@ -150,6 +150,10 @@ def _with_references(definitions: Iterable[Definition]) -> list[Definition]:
             found[id(definition)] = definition
             if isinstance(definition, WorkflowDefinition):
                 pending += in_body(definition.fn)
+            elif isinstance(definition, StepDefinition) and definition.compensation is not None:
+                undone_by = definition.compensation.by
+                if isinstance(undone_by, StepDefinition):
+                    pending.append(cast("Definition", undone_by))
     return list(found.values())
 
 

@@ -54,6 +54,8 @@ class Failed(Struct, frozen=True):
 class Cancelled(Struct, frozen=True):
     """A cancel was delivered to the body, and it has finished cleaning up."""
 
+    reason: str = "cancelled"
+
 
 class Continued(Struct, frozen=True):
     """The run goes on as `successor`."""
@@ -74,7 +76,7 @@ Outcome: TypeAlias = Completed | Failed | Cancelled | Continued | Blocked
 class Turn:
     """The result of one `advance`: what to write, what to start, what to stop."""
 
-    __slots__ = ("abandoned", "consumed", "entries", "issued", "outcome", "reopened", "resolved")
+    __slots__ = ("abandoned", "consumed", "entries", "issued", "outcome", "passed_on", "reopened", "resolved")
 
     def __init__(self) -> None:
         #: New history, in order.
@@ -87,4 +89,6 @@ class Turn:
         self.resolved: list[Operation] = []
         #: Numbers of the messages taken out of the inbox.
         self.consumed: list[int] = []
+        #: Children that are to be cancelled with undo, as this run was.
+        self.passed_on: list[str] = []
         self.outcome: Outcome | None = None

@@ -13,12 +13,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from perdure.authoring.current import CurrentStep, running
+from perdure.authoring.current import CurrentStep, Stop, running, stop
 from perdure.core.operation import Operation
 from perdure.engine.held import QUEUED, Held
 from perdure.engine.means import Means
 from perdure.engine.threads import Threads
-from perdure.model.errors import NotRegistered, StepFailed, StepTimeout
+from perdure.model.errors import CompensationTimeout, NotRegistered, StepFailed, StepTimeout
 from perdure.model.history import Op
 from perdure.model.ids import step_id
 from perdure.ports.clock import Alarm
@@ -59,7 +59,9 @@ class Steps:
         key = step_id(held.key.id, held.key.incarnation, operation.seq)
         info = CurrentStep(key, held.key.id, operation.name, operation.seq, attempt)
         context.run(running.set, info)
-        task = self._means.loop.create_task(self._attempt(held, operation, context), context=context)
+        over = Stop()
+        context.run(stop.set, over)
+        task = self._means.loop.create_task(self._attempt(held, operation, context, over), context=context)
         held.tasks[operation.seq] = task
 
     def close(self) -> None:
@@ -67,13 +69,14 @@ class Steps:
         self._waiting.clear()
         self._threads.close()
 
-    async def _attempt(self, held: Held, operation: Operation, context: contextvars.Context) -> None:
+    async def _attempt(self, held: Held, operation: Operation, context: contextvars.Context, over: Stop) -> None:
         began = self._means.store.now()
         outcome: bytes | BaseException
         try:
             outcome = await self._bounded(held, operation, context)
         except BaseException as error:
             outcome = error
+        over.asked = True  # a thread may be at it still
         task: asyncio.Task[None] | None = asyncio.current_task()
         try:
             # Whoever abandons the step, or lets its run go, takes the attempt from the run's tasks first. Then nobody asks.
@@ -115,6 +118,9 @@ class Steps:
 
     async def _bounded(self, held: Held, operation: Operation, context: contextvars.Context) -> bytes:
         timeout = None if operation.policy is None else operation.policy.timeout
+        given_up = timeout is None and operation.undoes
+        if given_up:
+            timeout = self._means.settings.compensation_timeout
         if timeout is None:
             return await self._call(held, operation, context, _nothing)
         # By our clock, as all time: `asyncio.timeout` alone would go by the loop's.
@@ -133,7 +139,7 @@ class Steps:
         except TimeoutError as error:
             if not limit.expired():
                 raise
-            raise StepTimeout(
+            raise (CompensationTimeout if given_up else StepTimeout)(
                 f"step {operation.name!r} of run {held.key.id!r} took longer than its timeout of {timeout / 1_000_000:g} s"
             ) from error
         finally:
@@ -149,12 +155,13 @@ class Steps:
             begun()
             payload: bytes = await operation.call()
             return payload
-        if not self._means.registry.has_step(operation.name):
+        name = operation.serves or operation.name
+        if not self._means.registry.has_step(name):
             raise NotRegistered(
-                f"step {operation.name!r} of run {held.key.id!r} is not registered here, and remote steps require a "
+                f"step {name!r} of run {held.key.id!r} is not registered here, and remote steps require a "
                 "transport; include the module that defines it"
             )
-        definition = self._means.registry.step(operation.name)
+        definition = self._means.registry.step(name)
         args, kwargs = definition.signature.unbind(operation.payload or b"null")
         if definition.is_async:
             begun()

@@ -19,6 +19,7 @@ class State(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
     ABANDONED = "abandoned"  # nobody awaits it any more
+    LET_GO = "let go"  # nobody awaits it any more, but it goes on: it will be undone
 
 
 class Step(Struct, frozen=True, kw_only=True):
@@ -95,6 +96,8 @@ def _next(step: Step, entry: Entry) -> Step:
         )
     if entry.event is Event.ABANDONED:
         return replace(step, state=State.ABANDONED, ended_at=entry.at)
+    if entry.event is Event.LET_GO:
+        return replace(step, state=State.LET_GO)
     return step
 
 
