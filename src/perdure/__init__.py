@@ -8,7 +8,7 @@ from __future__ import annotations
 from perdure.app import Perdure
 from perdure.authoring.completed import as_completed
 from perdure.authoring.context import ChildHandle, Context
-from perdure.authoring.current import CurrentStep, current_step
+from perdure.authoring.current import CurrentStep, cancelled, current_step
 from perdure.authoring.log import log, logging_filter
 from perdure.authoring.registry import Registry
 from perdure.authoring.step import step
@@ -16,10 +16,12 @@ from perdure.authoring.step_ref import step_ref
 from perdure.authoring.updates import Update
 from perdure.authoring.workflow import workflow
 from perdure.engine.around import Proceed
+from perdure.engine.cancelling import CancelResult
 from perdure.engine.events import Lifecycle
 from perdure.engine.handle import RunHandle
 from perdure.model.errors import (
     ChildFailed,
+    CompensationTimeout,
     DeadlockError,
     EventTimeout,
     FatalError,
@@ -52,14 +54,17 @@ from perdure.model.errors import (
 )
 from perdure.model.run import Run, Status
 from perdure.model.steplog import LogLine
+from perdure.model.undo import Undo
 from perdure.model.updates import Accepted, Rejected
 from perdure.patterns.accumulate import Batch, Debounce
 
 __all__ = [
     "Accepted",
     "Batch",
+    "CancelResult",
     "ChildFailed",
     "ChildHandle",
+    "CompensationTimeout",
     "Context",
     "CurrentStep",
     "DeadlockError",
@@ -98,11 +103,13 @@ __all__ = [
     "StoreError",
     "StoreMismatch",
     "StoreUnavailable",
+    "Undo",
     "UnknownQuery",
     "Update",
     "UsageError",
     "ValueTooLarge",
     "as_completed",
+    "cancelled",
     "current_step",
     "log",
     "logging_filter",

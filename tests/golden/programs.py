@@ -7,6 +7,7 @@ would not survive is just what the test is there to find. Change nothing; write 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -23,12 +24,14 @@ from perdure import (
     GatherError,
     RunHandle,
     SignalTimeout,
+    Undo,
     as_completed,
     current_step,
     log,
     step,
     workflow,
 )
+from perdure.model.cancelling import CancelOrder
 from perdure.model.commit import Send
 from perdure.model.messages import MessageKind, Outgoing
 from perdure.patterns.accumulate import accumulate
@@ -468,6 +471,54 @@ async def drive_updates(app: TestApp) -> RunHandle[Any]:
     return run
 
 
+# ---------------------------------------------------------------- undos
+
+
+@step
+async def take_back(undo: Undo[int, int]) -> int:
+    return undo.input - undo.output
+
+
+@step(compensate=take_back, max_attempts=2, base=1)
+async def give(n: int) -> int:
+    if n < 0 and current_step().attempt == 1:
+        raise ConnectionError("once more")
+    return n
+
+
+@step(compensate=take_back)
+async def give_slowly(n: int) -> int:
+    await Outside.gate.wait()
+    return n
+
+
+@workflow
+async def undone(ctx: Context) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(give_slowly(1), 5)  # let go, and undone while the body goes on
+    await give(2)
+    await ctx.local_step("local", lambda: 3, compensate=lambda undo: None)
+    await asyncio.gather(give(4), give_slowly(5), _fails_late(), give(-6))
+
+
+async def _fails_late() -> None:
+    await asyncio.sleep(10)
+    raise ValueError("golden")
+
+
+async def drive_undone(app: TestApp) -> RunHandle[Any]:
+    Outside.gate = asyncio.Event()
+    run = await app.start(undone, id="golden")
+    await app.tick(5, steps=False)
+    Outside.gate.set()
+    await app.settle()
+    Outside.gate.clear()
+    await app.tick(20, steps=False)
+    Outside.gate.set()
+    await app.settle()
+    return run
+
+
 # ---------------------------------------------------------------- events
 
 
@@ -530,6 +581,32 @@ async def drive_debounced(app: TestApp) -> RunHandle[Any]:
     return app.get_run("acc:save:batched")
 
 
+@workflow
+async def undone_below(ctx: Context) -> None:
+    await give(1)
+    await ctx.wait_for_signal("never")
+
+
+@workflow
+async def cancelled_with_undo(ctx: Context) -> str:
+    await give(2)
+    await ctx.start_child(undone_below)
+    try:
+        await asyncio.gather(ctx.child(undone_below), _slept(100, 1))
+    finally:
+        await echo(3)
+    return "not cancelled"
+
+
+async def drive_cancelled_with_undo(app: TestApp) -> RunHandle[Any]:
+    run = await app.start(cancelled_with_undo, id="golden")
+    await app.settle()
+    # As `run.cancel(compensate=True)` sends it, but for the id drawn for each call.
+    await app.engine.ask(Send(CancelOrder("golden", "golden").message("golden")))
+    await app.settle()
+    return run
+
+
 # ---------------------------------------------------------------- their names
 
 Drive = Callable[[TestApp], Coroutine[Any, Any, RunHandle[Any]]]
@@ -563,4 +640,6 @@ PROGRAMS = {
     "full-batch": Program(accumulate, drive_full_batch),
     "elapsed-batch": Program(accumulate, drive_elapsed_batch),
     "debounced": Program(accumulate, drive_debounced),
+    "undone": Program(undone, drive_undone),
+    "cancelled-with-undo": Program(cancelled_with_undo, drive_cancelled_with_undo),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, overload
 
+from perdure.app.cancelling import Cancelling
 from perdure.app.publishing import Publishing
 from perdure.app.urls import open_store
 from perdure.authoring.validators import Validator
@@ -21,7 +22,7 @@ from perdure.model.run import DEFAULT_NAMESPACE, Run, Status
 R = TypeVar("R")
 
 
-class Perdure(Publishing):
+class Perdure(Publishing, Cancelling):
     """Durable workflows on one store.
 
     `url`: `sqlite:///orders.db` (a path; four slashes for an absolute one; `?synchronous=NORMAL` trades the last commits of a

@@ -7,17 +7,24 @@ from typing import Any, cast
 
 from perdure.core.ambient import current
 from perdure.core.instance import Instance
+from perdure.core.issuing import Undo
 from perdure.core.loop import stubborn
 from perdure.model.errors import NotInWorkflow, UsageError
 from perdure.model.policy import RetryPolicy
 
 
 def issue(
-    instance: Instance, name: str, bind: Callable[[], bytes], policy: RetryPolicy, decode: Callable[[bytes], Any]
+    instance: Instance,
+    name: str,
+    bind: Callable[[], bytes],
+    policy: RetryPolicy,
+    decode: Callable[[bytes], Any],
+    undo: Undo | None = None,
 ) -> Coroutine[Any, Any, Any]:
     """Bind the arguments and issue the operation."""
     # A future of the workflow's loop, which takes futures wherever asyncio takes coroutines (`create_task`, `gather`).
-    return cast("Coroutine[Any, Any, Any]", instance.step(name, bound(instance, bind), policy=policy, decode=decode))
+    future = instance.step(name, bound(instance, bind), policy=policy, decode=decode, undo=undo)
+    return cast("Coroutine[Any, Any, Any]", future)
 
 
 def inside(instance: Instance) -> Instance:

@@ -146,7 +146,7 @@ class Registry:
 
 
 def _with_references(definitions: Iterable[Definition]) -> list[Definition]:
-    """The definitions and all that the workflows among them name, each once."""
+    """The definitions and all that the workflows among them name, and what undoes steps, each once."""
     pending, found = list(definitions), dict[int, Definition]()
     while pending:
         definition = pending.pop(0)
@@ -155,6 +155,10 @@ def _with_references(definitions: Iterable[Definition]) -> list[Definition]:
             if isinstance(definition, WorkflowDefinition):
                 pending += in_body(definition.fn)
                 pending += (each.collector for each in definition.on_event if isinstance(each, Accumulator))
+            elif isinstance(definition, StepDefinition) and definition.compensation is not None:
+                undone_by = definition.compensation.by
+                if isinstance(undone_by, StepDefinition):
+                    pending.append(cast("Definition", undone_by))
     return list(found.values())
 
 

@@ -35,7 +35,7 @@ def with_options(policy: RetryPolicy, options: RetryOptions, owner: str) -> Retr
     """`policy` with these options in place of its own. Raises `UsageError` naming `owner`."""
     unknown = options.keys() - RetryOptions.__annotations__.keys()
     if unknown:
-        known = ", ".join(RetryOptions.__annotations__)
+        known = ", ".join([*RetryOptions.__annotations__, "compensate", "compensation_attempts"])
         raise UsageError(f"{owner} has no option {min(unknown)!r}; there are {known}")
     changed: dict[str, Any] = dict(options)
     try:

@@ -265,6 +265,26 @@ class Signature:
         except InvalidValue as error:
             raise InvalidArguments(f"{error} (given {_shown(data)})") from error
 
+    # -- undos --------------------------------------------------------------------------------------------------------
+
+    def takes_undo(self) -> bool:
+        """Whether it can be given an `Undo`: by its one parameter, or as `input` and `output` by name."""
+        names = {parameter.name for parameter in self.parameters}
+        return bool(names) and (
+            self._takes_whole() or (names >= {"input", "output"} and self._needs_only("input", "output"))
+        )
+
+    def _needs_only(self, *names: str) -> bool:
+        return all(parameter.name in names for parameter in self.parameters if parameter.required)
+
+    def plain(self, data: bytes) -> bytes:
+        """A stored input as an undo sees it: the one argument itself, or an object of them by name."""
+        data = data.strip()
+        if not data.startswith(_NAMED):
+            return data
+        fields = _named(data)["$args"]
+        return bytes(fields[self.parameters[0].name]) if len(self.parameters) == 1 else _quote(fields)
+
     # -- results ------------------------------------------------------------------------------------------------------
 
     def encode_result(self, value: Any) -> bytes:

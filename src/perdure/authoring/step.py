@@ -10,10 +10,11 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
+from perdure.authoring.compensation import CanUndo, Compensation, StepOptions, compensation, split, undo_of
 from perdure.authoring.context_parameter import refuse_context
 from perdure.authoring.function import Function, examine, look_like
 from perdure.authoring.issuing import issue
-from perdure.authoring.retry import RetryOptions, with_options
+from perdure.authoring.retry import with_options
 from perdure.authoring.signature import Signature
 from perdure.core.ambient import current
 from perdure.core.instance import Instance
@@ -27,13 +28,14 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class StepDefinition(Generic[P, R_co]):
+class StepDefinition(CanUndo, Generic[P, R_co]):
     """A function that is a step. Data only: it belongs to no app and is known to none until it is registered."""
 
     name: str
     function: Function
     signature: Signature
     policy: RetryPolicy
+    compensation: Compensation | None = None
 
     def __post_init__(self) -> None:
         look_like(self, self.function)
@@ -58,14 +60,27 @@ class StepDefinition(Generic[P, R_co]):
     def module(self) -> str:
         return self.function.module
 
-    def using(self, **options: Unpack[RetryOptions]) -> Self:
-        """The same step with these retry options in place of its own, one by one."""
-        return replace(self, policy=with_options(self.policy, options, f"{self}.using"))
+    def using(self, **options: Unpack[StepOptions]) -> Self:
+        """The same step with these options in place of its own, one by one."""
+        own, undo = split(options)
+        policy = with_options(self.policy, own, f"{self}.using")
+        return replace(self, policy=policy, compensation=compensation(self.compensation, undo, f"{self}.using"))
+
+    def as_undo(self, owner: str) -> tuple[str, RetryPolicy]:
+        if not self.signature.takes_undo():
+            raise UsageError(
+                f"{owner} cannot be undone by {self}, which takes {self.signature}: an undo takes one argument, an "
+                "Undo(input, output)"
+            )
+        return self.name, self.policy
 
     def issue(self, instance: Instance, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Coroutine[Any, Any, R_co]:
         """Ask the run for this step, now. What comes back is a future of its loop."""
         signature = self.signature
-        return issue(instance, self.name, lambda: signature.bind(args, kwargs), self.policy, signature.decode_result)
+        undo = undo_of(instance, self.name, self.compensation, signature.plain)
+        return issue(
+            instance, self.name, lambda: signature.bind(args, kwargs), self.policy, signature.decode_result, undo
+        )
 
     def __str__(self) -> str:
         return f"step {self.name!r}"
@@ -131,13 +146,15 @@ def step(  # type: ignore[overload-overlap]  # pyright: ignore[reportOverlapping
 @overload
 def step(fn: Callable[P, R], /) -> SyncStep[P, R]: ...
 @overload
-def step(*, name: str | None = None, **options: Unpack[RetryOptions]) -> StepDecorator: ...
-def step(fn: Any = None, /, *, name: str | None = None, **options: Unpack[RetryOptions]) -> Any:
+def step(*, name: str | None = None, **options: Unpack[StepOptions]) -> StepDecorator: ...
+def step(fn: Any = None, /, *, name: str | None = None, **options: Unpack[StepOptions]) -> Any:
     """Make a function a step.
 
     `name` defaults to the function's own. `max_attempts` counts the first (default 1). Waits between attempts: `base`
     (default 1 s), growing by `factor` (2) up to `cap` (1 h) with `backoff="exp"`, all alike with "fixed"; `jitter` is the
     part of a wait (0 to 1) that chance may take away. `timeout` bounds each attempt. Durations are seconds or `timedelta`.
+    `compensate` is the step that undoes this one when its run fails, `compensation_attempts` how often that is tried (see
+    `StepOptions`).
     Raises `UsageError` for a function that cannot be a step.
     """
     if fn is None:
@@ -147,12 +164,14 @@ def step(fn: Any = None, /, *, name: str | None = None, **options: Unpack[RetryO
     return _define(fn, name=name, options=options)
 
 
-def _define(target: object, *, name: str | None, options: RetryOptions) -> StepDefinition[..., Any]:
+def _define(target: object, *, name: str | None, options: StepOptions) -> StepDefinition[..., Any]:
     function = examine(target, kind="step", name=name)
     owner = f"step {function.name!r}"
     refuse_context(function.call, owner)
     signature = Signature(function.call, owner)
     kind: type[Any] = AsyncStep if function.is_async else SyncStep
-    policy = with_options(RetryPolicy(), options, f"@step on {owner}")
-    definition: StepDefinition[..., Any] = kind(function.name, function, signature, policy)
+    own, undo = split(options)
+    policy = with_options(RetryPolicy(), own, f"@step on {owner}")
+    undone = compensation(None, undo, f"@step on {owner}")
+    definition: StepDefinition[..., Any] = kind(function.name, function, signature, policy, undone)
     return definition

@@ -6,8 +6,9 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
 
+from perdure.authoring.compensation import CanUndo, Compensation, StepOptions, compensation, split, undo_of
 from perdure.authoring.issuing import issue
-from perdure.authoring.retry import RetryOptions, with_options
+from perdure.authoring.retry import with_options
 from perdure.core.ambient import current
 from perdure.core.instance import Instance
 from perdure.model.errors import InvalidArguments, InvalidValue, NotInWorkflow, UsageError
@@ -20,16 +21,22 @@ R_co = TypeVar("R_co", covariant=True)  # As in `step`.
 
 
 @dataclass(frozen=True, eq=False)
-class StepRef(Generic[R_co]):
+class StepRef(CanUndo, Generic[R_co]):
     """A step known by its name, and by the type of its result."""
 
     name: str
     result: Any
     policy: RetryPolicy
+    compensation: Compensation | None = None
 
-    def using(self, **options: Unpack[RetryOptions]) -> Self:
-        """The same reference with these retry options in place of its own, one by one."""
-        return replace(self, policy=with_options(self.policy, options, f"{self}.using"))
+    def using(self, **options: Unpack[StepOptions]) -> Self:
+        """The same reference with these options in place of its own, one by one."""
+        own, undo = split(options)
+        policy = with_options(self.policy, own, f"{self}.using")
+        return replace(self, policy=policy, compensation=compensation(self.compensation, undo, f"{self}.using"))
+
+    def as_undo(self, owner: str) -> tuple[str, RetryPolicy]:
+        return self.name, self.policy  # what it takes is not known here
 
     if TYPE_CHECKING:
         # As in `AsyncStep`.
@@ -51,7 +58,8 @@ class StepRef(Generic[R_co]):
 
     def issue(self, instance: Instance, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Coroutine[Any, Any, R_co]:
         """As `StepDefinition.issue`."""
-        return issue(instance, self.name, lambda: self.bind(args, kwargs), self.policy, self.decode_result)
+        undo = undo_of(instance, self.name, self.compensation)
+        return issue(instance, self.name, lambda: self.bind(args, kwargs), self.policy, self.decode_result, undo)
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
         """The input that these arguments make. Raises `InvalidArguments` and `InvalidValue`."""
@@ -73,14 +81,16 @@ class StepRef(Generic[R_co]):
 
 
 @overload
-def step_ref(name: str, *, type: type[R], **options: Unpack[RetryOptions]) -> StepRef[R]: ...
+def step_ref(name: str, *, type: type[R], **options: Unpack[StepOptions]) -> StepRef[R]: ...
 @overload
-def step_ref(name: str, *, type: Any = ..., **options: Unpack[RetryOptions]) -> StepRef[Any]: ...
-def step_ref(name: str, *, type: Any = Any, **options: Unpack[RetryOptions]) -> StepRef[Any]:
+def step_ref(name: str, *, type: Any = ..., **options: Unpack[StepOptions]) -> StepRef[Any]: ...
+def step_ref(name: str, *, type: Any = Any, **options: Unpack[StepOptions]) -> StepRef[Any]:
     """A reference to the step `name`, whose result is restored as `type`. Options as in `@step`."""
     check_name(name, "the name of a step")
     try:
         check_hint(type, f"the result of step {name!r}")
     except InvalidValue as error:
         raise UsageError(str(error)) from error
-    return StepRef(name, type, with_options(RetryPolicy(), options, f"step_ref({name!r})"))
+    owner = f"step_ref({name!r})"
+    own, undo = split(options)
+    return StepRef(name, type, with_options(RetryPolicy(), own, owner), compensation(None, undo, owner))

@@ -6,8 +6,9 @@ import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar, Unpack, cast, overload
 
+from perdure.authoring.compensation import LocalOptions, compensation, split, undo_of
 from perdure.authoring.invocation import invoke
-from perdure.authoring.retry import RetryOptions, with_options
+from perdure.authoring.retry import with_options
 from perdure.authoring.seat import Seat
 from perdure.authoring.step import AsyncStep, SyncStep
 from perdure.authoring.step_ref import StepRef
@@ -42,17 +43,23 @@ class Working(Seat):
         return invoke(self._inside(), fn, args, kwargs)
 
     def local_step(
-        self, name: str, closure: Callable[[], Any], *, type: Any = Any, **options: Unpack[RetryOptions]
+        self, name: str, closure: Callable[[], Any], *, type: Any = Any, **options: Unpack[LocalOptions]
     ) -> Coroutine[Any, Any, Any]:
         """Run a closure as a step: once, recorded, with retries. It always runs where the body runs.
 
-        An async closure runs on the event loop, a plain one too: keep it short. `type` restores the result.
+        An async closure runs on the event loop, a plain one too: keep it short. `type` restores the result. `compensate`: what
+        undoes it if the run fails, a step or another closure, called with an `Undo` whose output is the result.
         """
         check_name(name, "a local step's name")
         if not callable(closure):
             raise UsageError(f"local step {name!r} needs a function to call, not {shown(closure)}")
-        policy = with_options(_PLAIN, options, f"local step {name!r}") if options else _PLAIN
+        policy, undone = _PLAIN, None
+        if options:
+            own, undo = split(options)
+            policy = with_options(_PLAIN, own, f"local step {name!r}")
+            undone = compensation(None, undo, f"local step {name!r}", closures=True)
         instance = self._inside()
+        decode = values.decoder(type)
 
         async def call() -> Any:
             result = closure()
@@ -61,7 +68,14 @@ class Working(Seat):
         def encode(result: Any) -> bytes:
             return values.encode(result, type, what=f"result of local step {name!r} of {instance.describe()}")
 
-        future = instance.local(name, call, policy=policy, decode=values.decoder(type), encode=encode)
+        future = instance.local(
+            name,
+            call,
+            policy=policy,
+            decode=decode,
+            encode=encode,
+            undo=undo_of(instance, name, undone, decode=decode),
+        )
         return cast("Coroutine[Any, Any, Any]", future)
 
     def side_effect(self, fn: Callable[[], T]) -> Coroutine[Any, Any, T]:

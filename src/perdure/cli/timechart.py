@@ -24,7 +24,13 @@ _LOOKS = {
     Kind.FAILED: ("━", "x", "red"),
 }
 _RANK = {kind: rank for rank, kind in enumerate(_LOOKS)}
-_STATES = {State.FAILED: "red", State.RETRYING: "yellow", State.PENDING: "cyan", State.ABANDONED: "dim"}
+_STATES = {
+    State.FAILED: "red",
+    State.RETRYING: "yellow",
+    State.PENDING: "cyan",
+    State.ABANDONED: "dim",
+    State.LET_GO: "dim",
+}
 
 #: Columns a bar takes at least and at most, and what the other columns of the chart take about.
 _NARROW, _WIDE, _OTHERS = 10, 60, 62

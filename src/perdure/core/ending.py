@@ -17,17 +17,23 @@ class ContinueAsNew(BaseException):
 
 
 def ending(
-    main: asyncio.Task[Any], successor: NewRun | None, *, cancelled: bool, run: str, encode: Callable[[Any], bytes]
+    main: asyncio.Task[Any],
+    successor: NewRun | None,
+    *,
+    cancelled: str | None,
+    run: str,
+    encode: Callable[[Any], bytes],
 ) -> Completed | Failed | Cancelled | Continued:
-    """The outcome of `main`, which is done. `successor`: what it last wanted to continue as; `run`: for messages."""
+    """The outcome of `main`, which is done. `successor`: what it last wanted to continue as; `cancelled`: why, if it
+    was cancelled with undo; `run`: for messages."""
     error = None if main.cancelled() else main.exception()
     if error is not None and successor is not None:
         error = _beside(error)
         if error is None:
             return Continued(successor)
-    if cancelled:
+    if cancelled is not None:
         # Honoured because it was recorded before the end, also where the body returned or raised after it.
-        return Cancelled()
+        return Cancelled(cancelled)
     if main.cancelled():
         return Failed(raised_cancelled(run))
     if error is not None:

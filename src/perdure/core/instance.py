@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, NoReturn
 
+from perdure.core.arriving import in_order
 from perdure.core.ending import ContinueAsNew, ending
 from perdure.core.explain import child_failure, raisable, signal_timeout, unfit
 from perdure.core.inbox import Key, message_key
@@ -22,7 +23,8 @@ from perdure.core.issuing import NO_SEQ, Issuing
 from perdure.core.loop import Spin, Task, TimerHandle
 from perdure.core.operation import Operation
 from perdure.core.replay import Recorded, note_attempt, revive
-from perdure.core.turn import Arrival, Blocked, Body, StepDone, Turn
+from perdure.core.turn import Arrival, Blocked, Body, Cancelled, Failed, Outcome, StepDone, Turn
+from perdure.model.cancelling import NAME, order_of
 from perdure.model.errors import DeadlockError, ForbiddenInWorkflow
 from perdure.model.failure import capture, decode_failure, encode_failure, restore
 from perdure.model.history import Entry, Event, Op
@@ -42,7 +44,6 @@ class Instance(Issuing):
         self.context: Any = None
         self._body = body
         self._main: Task[Any] | None = None
-        self._cancelled = False
         #: The tasks of an ended body that were cancelled last.
         self._left: Sequence[Task[Any]] = ()
         self._successor: NewRun | None = None
@@ -68,7 +69,7 @@ class Instance(Issuing):
         with self.loop.enter():
             if self._deliverable:
                 self._settle_down()
-            for event in self._in_order(arrivals):
+            for event in in_order(arrivals, self._open, self.loop.now):
                 if self._over():
                     break
                 self._take(event)
@@ -160,6 +161,8 @@ class Instance(Issuing):
                 self._main.uncancel()
             if self._main is not None and self._main.done():
                 self._cancel_left()
+            if self._open.undoing is not None:
+                self._undo()
         except Spin:
             self._fault = DeadlockError(
                 f"{self.describe()} ran on without ever waiting; a loop in its body does not end or only awaits sleep(0)"
@@ -178,13 +181,30 @@ class Instance(Issuing):
             self.loop.drain(self._stopped)
         raise Spin
 
+    def _undo(self) -> None:
+        """Issue the undos whose time has come; see `undoing`."""
+        undoing, main = self._open.undoing, self._main
+        if undoing is None or main is None or self._fault is not None:
+            return
+        if main.done() and not self.loop.live_tasks():
+            for seq in [seq for seq in self.pending if not undoing.keeps(seq)]:
+                self.abandon(seq)
+            undoing.unwinding = undoing.unwinding or isinstance(self._outcome(main), Failed | Cancelled)
+        while self._fault is None and (due := undoing.next()) is not None:
+            operation, output = due
+            assert operation.undo is not None
+            undoing.begun(operation.undo(operation.payload, output).seq)
+
     def _stopped(self) -> bool:
         return self._fault is not None
 
     def _over(self) -> bool:
-        """True if nothing can reach the body any more: it is blocked, or it has ended with all its tasks."""
+        """True if nothing more can happen: it is blocked, or its body has ended with all its tasks and undos."""
         main = self._main
-        return self._fault is not None or (main is not None and main.done() and not self.loop.live_tasks())
+        if self._fault is not None:
+            return True
+        undoing = self._open.undoing
+        return main is not None and main.done() and not self.loop.live_tasks() and not (undoing and undoing.busy)
 
     def _settle_down(self) -> None:
         """Drain, and deliver what became deliverable by itself: refused children and messages that lay ready."""
@@ -222,6 +242,8 @@ class Instance(Issuing):
 
     def _resolve(self, operation: Operation, event: Event, payload: bytes | None) -> None:
         self._open.remove(operation.seq)
+        if self._open.undoing is not None:
+            self._open.undoing.ended(operation, (payload or b"null") if event is Event.RESOLVED else None)
         target, operation.target = operation.target, None
         if isinstance(target, TimerHandle):
             self.loop.fire(target)
@@ -238,37 +260,6 @@ class Instance(Issuing):
                 target.set_result(value)
 
     # -- taking in ----------------------------------------------------------------------------------------------------
-
-    def _in_order(self, arrivals: Sequence[Arrival]) -> list[Arrival | Operation]:
-        """Cancels first, then by time of arrival or due time; what arrived goes before what is due at the same time."""
-        events: list[tuple[int, int, int, Arrival | Operation]] = []
-        messages: list[tuple[int, int, Message]] = []
-        for order, arrival in enumerate(arrivals):
-            if isinstance(arrival, Message):
-                messages.append((arrival.number, order, arrival))
-            else:
-                events.append((arrival.at, 0, order, arrival))
-        if messages:
-            events += self._unseen(sorted(messages, key=_by_number))
-        for operation in self._open.take_due(self.loop.now):
-            events.append((operation.due or 0, 1, operation.seq, operation))
-        events.sort(key=_by_time)
-        return [event[3] for event in events]
-
-    def _unseen(self, messages: list[tuple[int, int, Message]]) -> Iterator[tuple[int, int, int, Message]]:
-        """The new ones of these numbered messages, which from now on are seen.
-
-        They keep the order of their numbers also where the clocks that stamped them disagree.
-        """
-        latest = place = 0
-        for number, order, message in messages:
-            if number > self.inbox.seen:
-                self.inbox.seen = number
-                if message.kind is MessageKind.CANCEL:
-                    yield (0, 0, order, message)
-                else:
-                    latest, place = max((latest, place), (message.at, order))
-                    yield (latest, 0, place, message)
 
     def _take(self, event: Arrival | Operation) -> None:
         if isinstance(event, Operation):
@@ -301,16 +292,20 @@ class Instance(Issuing):
     def _receive(self, message: Message) -> None:
         if message.kind is MessageKind.CANCEL:
             self._turn.consumed.append(message.number)
-            self._turn.entries.append(Entry(Event.CANCEL, NO_SEQ, None, "cancel", None, self.loop.now))
-            self._cancel_body()
+            if order_of(message.payload).meant_for(self.run.parent):
+                entry = Entry(Event.CANCEL, NO_SEQ, None, NAME, message.payload, self.loop.now)
+                self._turn.entries.append(entry)
+                self._turn.passed_on += self._open.undoings().detached
+                self._cancel_body(message.payload)
         else:
             self.inbox.put(message)
             self._deliverable.append(message_key(message))
 
-    def _cancel_body(self) -> None:
+    def _cancel_body(self, payload: bytes | None) -> None:
         """The one cancel of a body's life: once, at the main task."""
-        if not self._cancelled and self._main is not None:
-            self._cancelled = True
+        undoing = self._open.undoings()
+        if undoing.order is None and self._main is not None:
+            undoing.order = order_of(payload)
             self._main.cancel()
             self._told = _awaited(self._main)
 
@@ -323,7 +318,7 @@ class Instance(Issuing):
             return False
         self.loop.now = max(self.loop.now, entry.at)
         if entry.event is Event.CANCEL:
-            self._cancel_body()
+            self._cancel_body(entry.payload)
         else:
             operation = self.pending.get(entry.seq)
             if operation is None:
@@ -368,14 +363,18 @@ class Instance(Issuing):
     def _end(self, turn: Turn, main: Task[Any]) -> None:
         for seq in list(self.pending):
             self.abandon(seq)
-        turn.outcome = ending(
+        turn.outcome = self._outcome(main)
+        self.loop.let_go()
+
+    def _outcome(self, main: Task[Any]) -> Outcome:
+        order = self.cancel_order
+        return ending(
             main,
             self._successor,
-            cancelled=self._cancelled,
+            cancelled=None if order is None else order.reason,
             run=self.describe(),
             encode=self._body.encode_result,
         )
-        self.loop.let_go()
 
 
 async def _run(body: Body, instance: Instance) -> Any:
@@ -385,14 +384,6 @@ async def _run(body: Body, instance: Instance) -> Any:
 
 def _awaited(task: Task[Any]) -> object:
     return getattr(task, "_fut_waiter", None)
-
-
-def _by_time(event: tuple[int, int, int, object]) -> tuple[int, int, int]:
-    return event[:3]
-
-
-def _by_number(message: tuple[int, int, Message]) -> int:
-    return message[0]
 
 
 _DELIVERED = frozenset({Event.RESOLVED, Event.FAILED, Event.CANCEL})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import Any, TypeAlias
 
 from perdure.core.inbox import Inbox, Key, child_key, event_key, signal_key, token_key, update_key
 from perdure.core.loop import OpFuture, TimerHandle, new_loop
@@ -13,6 +13,7 @@ from perdure.core.operation import Operation
 from perdure.core.pending import Pending
 from perdure.core.replay import Recorded
 from perdure.core.turn import Turn
+from perdure.model.cancelling import CancelOrder
 from perdure.model.errors import PerdureError
 from perdure.model.failure import Failure
 from perdure.model.history import Entry, Event, Op
@@ -20,6 +21,11 @@ from perdure.model.policy import RetryPolicy
 from perdure.model.run import NewRun
 
 log = logging.getLogger("perdure.core")
+
+#: What takes a step's effect back, given its input and output.
+Undo: TypeAlias = Callable[[bytes | None, bytes], OpFuture[Any]]
+
+_CHILDREN = frozenset({Op.CHILD, Op.JOIN})
 
 #: The position of entries that belong to no operation.
 NO_SEQ = -1
@@ -55,6 +61,16 @@ class Issuing:
     def inbox(self) -> Inbox:
         return self._open.inbox
 
+    @property
+    def undoes(self) -> bool:
+        """True if there is, or was, something that may be undone."""
+        return self._open.undoing is not None
+
+    @property
+    def cancel_order(self) -> CancelOrder | None:
+        """The cancel with undo that was delivered to the body."""
+        return None if self._open.undoing is None else self._open.undoing.order
+
     def describe(self) -> str:
         """For messages."""
         return f"run {self.run.id!r} ({self.run.workflow}@{self.run.version})"
@@ -74,10 +90,23 @@ class Issuing:
 
     # -- what the body (through the authoring layer) asks for ---------------------------------------------------------
 
-    def step(self, name: str, input: bytes, *, policy: RetryPolicy, decode: Callable[[bytes], Any]) -> OpFuture[Any]:
-        """Run a registered step."""
+    def step(
+        self,
+        name: str,
+        input: bytes,
+        *,
+        policy: RetryPolicy,
+        decode: Callable[[bytes], Any],
+        undo: Undo | None = None,
+        undoes: bool = False,
+        serves: str | None = None,
+    ) -> OpFuture[Any]:
+        """Run a registered step: the one called `serves`, or like the operation. `undo`, `undoes`: see `Operation`."""
         operation = self._issue(Op.STEP, name, input)
         operation.policy = policy
+        operation.undo = undo
+        operation.undoes = undoes
+        operation.serves = serves
         return self._future(operation, decode)
 
     def local(
@@ -88,12 +117,19 @@ class Issuing:
         policy: RetryPolicy,
         decode: Callable[[bytes], Any],
         encode: Callable[[Any], bytes] | None = None,
+        undo: Undo | None = None,
+        undoes: bool = False,
     ) -> OpFuture[Any]:
-        """Run a closure of the body as a step, where the body runs. Without `encode` it gives its result's bytes."""
+        """Run a closure of the body as a step, where the body runs. Without `encode` it gives its result's bytes.
+
+        `undo`, `undoes`: see `Operation`.
+        """
         operation = self._issue(Op.LOCAL, name)
         operation.policy = policy
         operation.call = call
         operation.encode = encode
+        operation.undo = undo
+        operation.undoes = undoes
         return self._future(operation, decode)
 
     def signal(
@@ -133,7 +169,10 @@ class Issuing:
 
     def spawn(self, run: NewRun) -> None:
         """Start a child and do not wait."""
-        self._issue(Op.SPAWN, run.id, run.input).child = run
+        operation = self._issue(Op.SPAWN, run.id, run.input)
+        operation.child = run
+        if operation.seq != NO_SEQ:
+            self._open.undoings().detached.append(run.id)
 
     def join(self, child_id: str, *, decode: Callable[[bytes], Any], refusal: Failure | None = None) -> OpFuture[Any]:
         """Wait for the end of a child started before."""
@@ -183,15 +222,38 @@ class Issuing:
         return operation.seq
 
     def abandon(self, seq: int) -> None:
-        operation = self._open.remove(seq)
+        operation = self.pending.get(seq)
         if operation is None:
             return
         operation.target = None
-        self._open.inbox.unwait(operation)
         turn: Turn | None = getattr(self, "_turn", None)  # None: between two turns, of a body that was just dropped
-        if turn is not None and self._recorded is None and not self.loop.closing:
+        let_go = turn is not None and not self.loop.closing and self._goes_on(operation, turn)
+        if let_go:
+            self._open.undoings().let_go(seq)
+        else:
+            self._open.remove(seq)
+            self._open.inbox.unwait(operation)
+        if turn is None or self._recorded is not None or self.loop.closing:
+            return
+        event = Event.LET_GO if let_go else Event.ABANDONED
+        turn.entries.append(Entry(event, seq, operation.op, operation.name, None, self.loop.now))
+        if not let_go:
             turn.abandoned.append(operation)
-            turn.entries.append(Entry(Event.ABANDONED, seq, operation.op, operation.name, None, self.loop.now))
+        elif operation.op is Op.CHILD:
+            turn.passed_on.append(operation.name)
+
+    def _goes_on(self, operation: Operation, turn: Turn) -> bool:
+        """Whether an operation that nobody awaits any more is let go: it has an undo, or is a child that a cancel with undo
+        goes down to, and may have begun. Replay goes by what was recorded."""
+        undoing = self._open.undoing
+        if undoing is None:
+            return False
+        child = operation.op in _CHILDREN and operation.key is not None and undoing.order is not None
+        if operation.undo is None and not child:
+            return False
+        if self._recorded is not None:
+            return operation.seq not in self._recorded.abandoned
+        return not turn.issued or operation.seq < turn.issued[0].seq
 
     # -- issuing ------------------------------------------------------------------------------------------------------
 
@@ -237,6 +299,8 @@ class Issuing:
     def _await(self, operation: Operation) -> None:
         if operation.seq != NO_SEQ:
             self._open.add(operation)
+            if operation.undo is not None:
+                self._open.undoings()
 
     def _await_child(
         self, operation: Operation, decode: Callable[[bytes], Any], refusal: Failure | None

@@ -31,8 +31,11 @@ class Operation:
         "policy",
         "refusal",
         "seq",
+        "serves",
         "since",
         "target",
+        "undo",
+        "undoes",
     )
 
     def __init__(self, seq: int, op: Op, name: str, payload: bytes | None = None, due: int | None = None) -> None:
@@ -54,6 +57,12 @@ class Operation:
         self.call: Callable[[], Any] | None = None
         #: Closures: what gives the stored form of a result; None: the call gives it itself.
         self.encode: Callable[[Any], bytes] | None = None
+        #: The registered step that does it, if it is not of the operation's name.
+        self.serves: str | None = None
+        #: Issues what takes the step's effect back, given its recorded input and output. None: nothing does.
+        self.undo: Callable[[bytes | None, bytes], OpFuture[Any]] | None = None
+        #: True for what was issued so.
+        self.undoes = False
         self.failures = 0
         self.attempts = 0
         self.next_at: int | None = None

@@ -6,12 +6,13 @@ from heapq import heapify, heappop, heappush
 
 from perdure.core.inbox import Inbox
 from perdure.core.operation import Operation
+from perdure.core.undoing import Undoing
 
 
 class Pending:
     """Pure bookkeeping of one instance."""
 
-    __slots__ = ("_due", "_prune_at", "inbox", "operations", "steps")
+    __slots__ = ("_due", "_prune_at", "inbox", "operations", "steps", "undoing")
 
     def __init__(self) -> None:
         #: By position, oldest first.
@@ -19,6 +20,8 @@ class Pending:
         #: Those of them that are steps.
         self.steps: dict[int, Operation] = {}
         self.inbox = Inbox()
+        #: What there is to be undone; most runs have nothing.
+        self.undoing: Undoing | None = None
         self._due: list[tuple[int, int]] = []
         self._prune_at = 32
 
@@ -57,6 +60,12 @@ class Pending:
         while (due := self.next_due()) is not None and due <= now:
             taken.append(self.operations[heappop(self._due)[1]])
         return taken
+
+    def undoings(self) -> Undoing:
+        """What there is to be undone, from now on."""
+        if self.undoing is None:
+            self.undoing = Undoing()
+        return self.undoing
 
     def clear(self) -> None:
         self.operations.clear()

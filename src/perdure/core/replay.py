@@ -35,6 +35,7 @@ class Recorded:
     def __init__(self, run_id: str, entries: Sequence[Entry]) -> None:
         self.run_id = run_id
         self.markers = frozenset(entry.name for entry in entries if entry.event is Event.MARKER)
+        self.abandoned = frozenset(entry.seq for entry in entries if entry.event is Event.ABANDONED)
         self._scheduled = {entry.seq: entry for entry in entries if entry.event is Event.SCHEDULED}
         self._issued_before = _counts(entries)
         self._passed = 0
@@ -173,7 +174,7 @@ def _taken_back(entries: list[Entry], requeued_at: int, spans: Mapping[int, int]
         elif (index > last and entry.event is Event.ABANDONED) or (entry.seq in undone and entry.event in _UNDONE):
             if entry.op in _STEPS or entry.event is not Event.ABANDONED:
                 kept.append(msgspec.structs.replace(entry, event=Event.ATTEMPT_CUT, due=None))
-        elif entry.event is not Event.END:
+        elif entry.event is not Event.END and (index < last or entry.event is not Event.LET_GO):
             kept.append(entry)
     return kept, again
 

@@ -17,6 +17,7 @@ from perdure.model.endings import cancelled_failure
 from perdure.model.events import EventWait, match_facets
 from perdure.model.failure import Failure, capture, encode_failure
 from perdure.model.history import Entry, Event, Op
+from perdure.model.messages import Outgoing
 from perdure.model.run import RunKey, Status
 
 _CHILDREN = frozenset({Op.CHILD, Op.SPAWN})
@@ -106,7 +107,7 @@ def _waiting(standing: Standing, instance: Instance, turn: Turn, attempts: Seque
         seen=instance.inbox.seen,
         consumed=tuple(turn.consumed),
         progress=bool(turn.entries) or any(entry.event is Event.ATTEMPT_FAILED for entry in attempts),
-        **_effects(turn),
+        **_effects(standing, instance, turn),
     )
 
 
@@ -118,7 +119,7 @@ def _ended(standing: Standing, instance: Instance, turn: Turn, attempts: Sequenc
     elif isinstance(outcome, Failed):
         status, error = Status.FAILED, encode_failure(outcome.failure)
     elif isinstance(outcome, Cancelled):
-        status, error = Status.CANCELLED, encode_failure(cancelled_failure())
+        status, error = Status.CANCELLED, encode_failure(cancelled_failure(outcome.reason))
     elif isinstance(outcome, Continued):
         successor = outcome.successor
     return TurnCommit(
@@ -133,7 +134,8 @@ def _ended(standing: Standing, instance: Instance, turn: Turn, attempts: Sequenc
         output=output,
         error=error,
         successor=successor,
-        **_effects(turn),
+        spares=isinstance(outcome, Cancelled),
+        **_effects(standing, instance, turn),
     )
 
 
@@ -161,12 +163,12 @@ def _end(status: Status, now: int) -> Entry:
     return Entry(Event.END, NO_SEQ, None, status, None, now)
 
 
-def _effects(turn: Turn) -> dict[str, Any]:
-    """Children, waits, cancels and values of a turn. Most turns only run steps and have none."""
+def _effects(standing: Standing, instance: Instance, turn: Turn) -> dict[str, Any]:
+    """Children, waits, cancels, sends and values of a turn. Most turns only run steps and have none."""
     issued = [operation for operation in turn.issued if operation.op in _MATTERS]
     closed = {operation.seq for operation in (*turn.abandoned, *turn.resolved) if operation.op in _MATTERS}
     reopened = [o for o in turn.reopened if o.op in _MATTERS and o.seq not in closed]
-    if not issued and not closed and not reopened:
+    if not issued and not closed and not reopened and not turn.passed_on:
         return {}
     new = {operation.seq for operation in issued}
     return {
@@ -177,8 +179,18 @@ def _effects(turn: Turn) -> dict[str, Any]:
         "children": tuple(_new_children(issued, reopened, closed)),
         "joins": tuple(_joins(issued, reopened, closed)),
         "cancels": tuple(o.name for o in turn.abandoned if o.op is Op.CHILD and o.seq not in new and o.key is not None),
+        "sends": tuple(_passed_on(standing, instance, turn)),
         "values": tuple((o.name, o.payload) for o in issued if o.op is Op.VALUE),
     }
+
+
+def _passed_on(standing: Standing, instance: Instance, turn: Turn) -> Iterable[Outgoing]:
+    """The cancel with undo that this run was given, for its children."""
+    order = instance.cancel_order
+    if order is not None:
+        mine = order.passed_on(standing.key)
+        for child_id in dict.fromkeys(turn.passed_on):
+            yield mine.message(child_id)
 
 
 def _token_waits(issued: Iterable[Operation], closed: set[int]) -> Iterable[TokenWait]:

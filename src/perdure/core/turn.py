@@ -55,6 +55,8 @@ class Failed(Struct, frozen=True):
 class Cancelled(Struct, frozen=True):
     """A cancel was delivered to the body, and it has finished cleaning up."""
 
+    reason: str = "cancelled"
+
 
 class Continued(Struct, frozen=True):
     """The run goes on as `successor`."""
@@ -75,7 +77,7 @@ Outcome: TypeAlias = Completed | Failed | Cancelled | Continued | Blocked
 class Turn:
     """The result of one `advance`: what to write, what to start, what to stop."""
 
-    __slots__ = ("abandoned", "consumed", "entries", "issued", "outcome", "reopened", "resolved", "said")
+    __slots__ = ("abandoned", "consumed", "entries", "issued", "outcome", "passed_on", "reopened", "resolved", "said")
 
     def __init__(self) -> None:
         #: New history, in order.
@@ -90,6 +92,8 @@ class Turn:
         self.consumed: list[int] = []
         #: What the body said with `perdure.log`: for when the turn is committed.
         self.said: list[logging.LogRecord] = []
+        #: Children that are to be cancelled with undo, as this run was.
+        self.passed_on: list[str] = []
         self.outcome: Outcome | None = None
 
     def speak(self) -> None:

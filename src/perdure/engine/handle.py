@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from perdure.engine.asked import Asked
+from perdure.engine.cancelling import cancel
 from perdure.engine.sending import outgoing_signal, send
 from perdure.model import values
-from perdure.model.commit import Cancel, Changed, Delete, Ended, Requeue
+from perdure.model.commit import Changed, Delete, Requeue
 from perdure.model.endings import cancelled_failure
-from perdure.model.errors import RunNotFound, UsageError
+from perdure.model.errors import UsageError
 from perdure.model.failure import encode_failure
 from perdure.model.history import Entry
 from perdure.model.ids import check_name
-from perdure.model.run import Run, Status
+from perdure.model.run import Status
 from perdure.model.shown import shown
 from perdure.model.steps import Step, fold
 
@@ -36,13 +37,16 @@ class RunHandle(Asked[R]):
         message = outgoing_signal(name, payload, run_id=self.id, incarnation=self._incarnation(), dedup=id)
         await send(self._engine, message)
 
-    async def cancel(self, reason: str = "cancelled") -> Status:
-        """Stop the run and everything below it, for good: its body never runs again. Returns how it stands then."""
-        error = encode_failure(cancelled_failure(_reason(reason)))
-        answer = await self._engine.ask(Cancel(self.id, error, self._incarnation()))
-        if isinstance(answer, Changed):
-            return Status.CANCELLED
-        return self._standing(answer).status
+    async def cancel(self, reason: str = "cancelled", *, compensate: bool = False) -> Status:
+        """Stop the run and everything below it, for good: its body never runs again. Returns how it stands then.
+
+        With `compensate` the body is told: `asyncio.CancelledError` is raised where it waits, once, and it may clean up, with
+        steps too. Then the undos of its completed steps run, and it ends as cancelled. The call returns as soon as that is
+        durably asked for; `result()` waits for the end. A run that has not begun ends when it is next looked at, a blocked one
+        when it goes on. An ended run stays as it is. Raises `RunNotFound`.
+        """
+        undo = check_flag(compensate, "compensate")
+        return await cancel(self._engine, self.id, self._incarnation(), check_reason(reason), undo=undo)
 
     async def requeue(self) -> Status:
         """Revive a failed or dead run: what failed last is tried afresh. A blocked one is tried again as it is, at once.
@@ -78,17 +82,19 @@ class RunHandle(Asked[R]):
         """The history folded into one row for each operation, in the order in which they were issued."""
         return fold(await self.history())
 
-    def _standing(self, answer: object) -> Run:
-        if isinstance(answer, Ended):
-            return answer.run
-        raise RunNotFound(f"there is no run {self.id!r}")
-
 
 #: Characters of the reason of a cancel.
 _LONGEST_REASON = 10_000
 
 
-def _reason(reason: object) -> str:
+def check_flag(value: object, name: str) -> bool:
+    """Raise `UsageError` for what is neither True nor False: a text that says "false" would be true."""
+    if not isinstance(value, bool):
+        raise UsageError(f"{name} must be True or False, not {shown(value)}")
+    return value
+
+
+def check_reason(reason: object) -> str:
     if not isinstance(reason, str) or len(reason) > _LONGEST_REASON:
         raise UsageError(
             f"the reason of a cancel must be a text of at most {_LONGEST_REASON} characters, not {shown(reason)}"
@@ -96,4 +102,4 @@ def _reason(reason: object) -> str:
     return reason.encode(errors="backslashreplace").decode()
 
 
-__all__ = ["RunHandle"]
+__all__ = ["RunHandle", "check_flag", "check_reason"]

@@ -12,9 +12,11 @@ from perdure.engine.executor import Executor
 from perdure.engine.held import Held
 from perdure.engine.means import Means
 from perdure.engine.pauses import pauses
-from perdure.model.endings import dead_failure
+from perdure.model.cancelling import CancelOrder, order_of
+from perdure.model.endings import cancelled_failure, dead_failure
 from perdure.model.errors import PerdureError, StoreError
 from perdure.model.history import Entry, Event
+from perdure.model.messages import Message, MessageKind
 from perdure.model.run import NewRun, Run, Status
 from perdure.model.shown import shown
 from perdure.ports.store import Claimed
@@ -182,7 +184,12 @@ class Loading:
         elif fresh and len(history) < run.n:
             executor.block(held, PerdureError(f"{len(history)} of the {run.n} entries of its history can be read"))
         elif run.started_at is None:
-            executor.begin(held)
+            # One that has not begun has nothing to undo.
+            order = _cancelled(run, claimed.messages)
+            if order is None:
+                executor.begin(held)
+            else:
+                executor.end(held, Status.CANCELLED, cancelled_failure(order.reason))
         elif fresh and (fault := _fault(instance, claimed, history)) is not None:
             executor.block(held, fault)
         else:
@@ -190,6 +197,11 @@ class Loading:
             if claimed.was is not Status.SUSPENDED and not requeued:  # else no step was in flight
                 executor.attempts.cut(held)
             executor.drive(held)
+
+
+def _cancelled(run: Run, messages: Sequence[Message]) -> CancelOrder | None:
+    orders = [order_of(message.payload) for message in messages if message.kind is MessageKind.CANCEL]
+    return next((order for order in orders if order.meant_for(run.parent)), None)
 
 
 def _fault(instance: Instance, claimed: Claimed, history: Sequence[Entry]) -> PerdureError | None:

@@ -39,6 +39,8 @@ class SettingsKeywords(TypedDict, total=False):
     patience: float | timedelta
     #: Between two audits of the store.
     audit: float | timedelta
+    #: How long an attempt of an undo may take that has no timeout of its own. At least a second.
+    compensation_timeout: float | timedelta
     #: Code that does not fit a run's history: "block" the run until fitting code comes, or "fail" it.
     on_nondeterminism: Literal["block", "fail"]
     #: A blocked event loop is reported after so long...
@@ -62,6 +64,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     poll: int = _SECOND
     patience: int = 30 * _SECOND
     audit: int = 60 * _SECOND
+    compensation_timeout: int = 300 * _SECOND
     on_nondeterminism: str = "block"
     slow_loop: int = _SECOND
     dead_loop: int = 60 * _SECOND
@@ -97,6 +100,13 @@ def _duration(name: str, value: Any) -> int:
     return positive_micros(value, name)
 
 
+def _long_enough(name: str, value: Any) -> int:
+    micros = positive_micros(value, name)
+    if micros < _SECOND:
+        raise UsageError(f"{name} must be at least a second, not {shown(value)}: undos need the time to undo")
+    return micros
+
+
 def _choice(name: str, value: object) -> str:
     if value not in ("block", "fail"):
         raise UsageError(f'{name} must be "block" or "fail", not {shown(value)}')
@@ -114,6 +124,7 @@ _CHECKS: Final[Mapping[str, Any]] = {
     "poll": _duration,
     "patience": _duration,
     "audit": _duration,
+    "compensation_timeout": _long_enough,
     "on_nondeterminism": _choice,
     "slow_loop": _duration,
     "dead_loop": _duration,

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from perdure.authoring.current import CurrentStep, current_step, running
+from perdure.authoring.current import CurrentStep, Stop, current_step, running, stop
 from perdure.authoring.journal import Journal, journal
 from perdure.core.operation import Operation
 from perdure.engine.around import Proceed
@@ -21,7 +21,7 @@ from perdure.engine.held import QUEUED, Held
 from perdure.engine.means import Means
 from perdure.engine.threads import Threads
 from perdure.model.carrier import decode_carrier
-from perdure.model.errors import NotRegistered, StepFailed, StepTimeout, UsageError
+from perdure.model.errors import CompensationTimeout, NotRegistered, StepFailed, StepTimeout, UsageError
 from perdure.model.history import Op
 from perdure.model.ids import step_id
 from perdure.ports.clock import Alarm
@@ -60,9 +60,9 @@ class Steps:
             return
         self._running += 1
         context = self._context.copy()
-        kept = Journal(operation.attempts + 1, self._means.store.now)
-        context.run(_enter, current(held, operation), kept)
-        task = self._means.loop.create_task(self._attempt(held, operation, kept), context=context)
+        kept, over = Journal(operation.attempts + 1, self._means.store.now), Stop()
+        context.run(_enter, current(held, operation), kept, over)
+        task = self._means.loop.create_task(self._attempt(held, operation, kept, over), context=context)
         held.tasks[operation.seq] = task
 
     def close(self) -> None:
@@ -70,13 +70,14 @@ class Steps:
         self._waiting.clear()
         self._threads.close()
 
-    async def _attempt(self, held: Held, operation: Operation, kept: Journal) -> None:
+    async def _attempt(self, held: Held, operation: Operation, kept: Journal, over: Stop) -> None:
         began = self._means.store.now()
         outcome: bytes | BaseException
         try:
             outcome = await self._bounded(held, operation)
         except BaseException as error:
             outcome = error
+        over.asked = True  # a thread may be at it still
         task: asyncio.Task[None] | None = asyncio.current_task()
         try:
             # Whoever abandons the step, or lets its run go, takes the attempt from the run's tasks first. Then nobody asks.
@@ -119,6 +120,9 @@ class Steps:
 
     async def _bounded(self, held: Held, operation: Operation) -> bytes:
         timeout = None if operation.policy is None else operation.policy.timeout
+        given_up = timeout is None and operation.undoes
+        if given_up:
+            timeout = self._means.settings.compensation_timeout
         if timeout is None:
             return await self._call(held, operation, _nothing)
         # By our clock, as all time: `asyncio.timeout` alone would go by the loop's.
@@ -137,7 +141,7 @@ class Steps:
         except TimeoutError as error:
             if not limit.expired():
                 raise
-            raise StepTimeout(
+            raise (CompensationTimeout if given_up else StepTimeout)(
                 f"step {operation.name!r} of run {held.key.id!r} took longer than its timeout of {timeout / 1_000_000:g} s"
             ) from error
         finally:
@@ -170,12 +174,13 @@ class Steps:
                 return await call()
 
             return closure, encode or _encoded
-        if not self._means.registry.has_step(operation.name):
+        name = operation.serves or operation.name
+        if not self._means.registry.has_step(name):
             raise NotRegistered(
-                f"step {operation.name!r} of run {held.key.id!r} is not registered here, and remote steps require a "
+                f"step {name!r} of run {held.key.id!r} is not registered here, and remote steps require a "
                 "transport; include the module that defines it"
             )
-        definition = self._means.registry.step(operation.name)
+        definition = self._means.registry.step(name)
         signature = definition.signature
 
         async def function() -> Any:
@@ -218,9 +223,10 @@ def current(held: Held, operation: Operation) -> CurrentStep:
     )
 
 
-def _enter(step: CurrentStep, kept: Journal) -> None:
+def _enter(step: CurrentStep, kept: Journal, over: Stop) -> None:
     running.set(step)
     journal.set(kept)
+    stop.set(over)
 
 
 def _nothing() -> None:

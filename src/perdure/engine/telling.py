@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from perdure.authoring.compensation import PREFIX
 from perdure.core.operation import Operation
 from perdure.engine.endings import Endings
 from perdure.engine.events import Events, Lifecycle
@@ -56,7 +57,7 @@ class Telling:
             self.values(held.key, commit.values)
         if commit.status is Status.DEAD:
             self.events.dead(held.key.id)
-        if log.isEnabledFor(logging.INFO):
+        if log.isEnabledFor(logging.INFO) or held.instance.undoes:
             _note(held, commit)
         if not self.events.wanted:
             return
@@ -107,6 +108,9 @@ def _note(held: Held, commit: TurnCommit) -> None:
         if entry.op in _STEPS and entry.event in _ATTEMPTS:
             what = "failed" if entry.event is Event.FAILED else "failed and will be tried again"
             reason = summary(decode_failure(entry.payload or b""))
-            log.info("perdure: step %r of run %r %s: %s", entry.name, held.key.id, what, reason)
+            # What is not undone stands in the world, and nobody else says so.
+            undo = entry.event is Event.FAILED and entry.name.startswith(PREFIX)
+            level = logging.ERROR if undo else logging.INFO
+            log.log(level, "perdure: step %r of run %r %s: %s", entry.name, held.key.id, what, reason)
     if commit.error is not None and commit.status is not Status.BLOCKED:  # that is a warning of its own
         log.info("perdure: run %r %s: %s", held.key.id, commit.status, summary(decode_failure(commit.error)))

@@ -72,6 +72,8 @@ class TurnCommit(Struct, frozen=True, kw_only=True):
     joins: tuple[Join, ...] = ()
     #: Ids of children to cancel, with all below them. Those that ended, or are not this run's children, are passed over.
     cancels: tuple[str, ...] = ()
+    #: The run ends as CANCELLED with undo: what lives below it was told so, too, and goes on until it has undone its own.
+    spares: bool = False
     sends: tuple[Outgoing, ...] = ()
     values: tuple[tuple[str, bytes], ...] = ()
     #: First turn: the virtual now at which the body began.

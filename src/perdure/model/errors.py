@@ -21,6 +21,7 @@ PerdureError
 ├── FatalError                 raise it in a step: no more attempts
 ├── StepFailed                 a step's error whose own class is not known here
 │   └── StepTimeout            an attempt ran longer than its timeout
+│       └── CompensationTimeout    an undo's, which had none of its own
 ├── ChildFailed                a child run did not complete, seen by its parent
 ├── GatherError                some of `ctx.all`'s children did not complete
 ├── SignalTimeout              a wait for a signal or an update ran out (also a TimeoutError)
@@ -190,6 +191,12 @@ class StepTimeout(StepFailed, TimeoutError):
     """An attempt of a step ran longer than its timeout."""
 
     code = "step_timeout"
+
+
+class CompensationTimeout(StepTimeout):
+    """An attempt of an undo without a timeout of its own took longer than the app's `compensation_timeout`."""
+
+    code = "compensation_timeout"
 
 
 class ChildFailed(PerdureError):

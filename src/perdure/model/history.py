@@ -21,10 +21,13 @@ class Event(IntEnum):
     FAILED = 4  # operation `seq` raised the failure `payload`
     ABANDONED = 5  # nobody awaits operation `seq` any more (its await was cancelled)
     MARKER = 6  # a patch marker called `name`
-    CANCEL = 7  # a cancel was delivered to the body
+    CANCEL = 7  # a cancel with undo was delivered to the body (`payload`: a `model.cancelling.CancelOrder`)
     END = 8  # the run ended with status `name`
     REQUEUED = 9  # an operator revived the run: failed operations up to here are tried afresh
     LOGGED = 10  # what an attempt of step `seq` said (see `perdure.model.steplog`), just before what came of it
+    LET_GO = (
+        11  # nobody awaits operation `seq` any more, but it goes on: it has an undo, or is a child that is being undone
+    )
 
 
 class Op(StrEnum):

@@ -20,6 +20,7 @@ class State(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
     ABANDONED = "abandoned"  # nobody awaits it any more
+    LET_GO = "let go"  # nobody awaits it any more, but it goes on: it will be undone
 
 
 class Step(Struct, frozen=True, kw_only=True):
@@ -101,6 +102,8 @@ def _next(step: Step, entry: Entry) -> Step:
         return replace(step, state=State.ABANDONED, ended_at=entry.at)
     if entry.event is Event.LOGGED:
         return _said(step, decode_logged(entry.payload))
+    if entry.event is Event.LET_GO:
+        return replace(step, state=State.LET_GO)
     return step
 
 

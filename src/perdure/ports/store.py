@@ -13,7 +13,7 @@ Rules that every adapter keeps (each is checked by `perdure.testing.conformance`
   - Ends: unread token messages go back to their tokens; waits are removed; an awaited run's end becomes a message in its
     parent's inbox (kind CHILD, name `awaited_as`, payload the output, or the error with `failed`), in this order. Where the
     outcome is failed or completed, children that are not awaited go on; cancelled and dead and timed-out runs take everything
-    below them along (an `error` of its own: the commit's).
+    below them along (an `error` of its own: the commit's), unless the commit `spares` it.
   - Continues: its end tells nobody. The successor inherits `parent` and `awaited_as`, and the messages that are still in the
     inbox move to it, in order, but for CHILD messages, which answer operations of the old link. A successor whose id is
     taken: `Unstorable`.
@@ -28,7 +28,8 @@ Rules that every adapter keeps (each is checked by `perdure.testing.conformance`
   The store fills in the parent's id and incarnation of a `NewChild` (a run made by `Create` has no incarnation before).
   One that nobody awaits (no `awaited_as`) and that is there already is left alone.
 * *Messages.* A message to a run increments `inbox`; if the run is SUSPENDED and `listening`, also `wake_at = now` (unless it
-  is due already: a flood of messages must not push a run back in the line). A message to an id that continued goes to the
+  is due already: a flood of messages must not push a run back in the line). A control message (kind CANCEL) wakes any SUSPENDED
+  run so, listening or not: also one that sleeps, or whose start is ahead. A message to an id that continued goes to the
   last link; to an ended run: `Ended`; to no run: `Missing`. Same `dedup` to the same run (by the id that was addressed, of
   this incarnation) or (namespace, token) again, also after it was consumed or the run has ended: `Applied`, nothing is added.
   A message that a turn or a run's end sends where it cannot go is dropped.

@@ -10,7 +10,7 @@ import pytest
 
 from perdure.core.instance import Instance
 from perdure.core.turn import Cancelled, Continued, StepDone
-from perdure.model.messages import Message
+from perdure.model.messages import Message, MessageKind
 from tests.unit.core.driving import Driven, Main, child, new_run, signal, step
 
 
@@ -110,7 +110,7 @@ def test_f37_a_cancel_between_any_two_turns_is_delivered_once(where: int) -> Non
     assert driven.turn.outcome == Cancelled()
 
 
-def test_f37_a_cancel_while_a_child_is_being_started_is_delivered_and_the_child_not_born() -> None:
+def test_f37_a_cancel_while_a_child_is_being_started_is_delivered_and_passed_on_to_the_child() -> None:
     async def body(run: Instance) -> None:
         await step(run, "before")
         await child(run, "ship")
@@ -118,9 +118,14 @@ def test_f37_a_cancel_while_a_child_is_being_started_is_delivered_and_the_child_
     driven = Driven(body)
     driven.result(0)
     driven.cancel()
-    assert driven.events() == [("cancel", -1, "cancel"), ("abandoned", 1, "ship")]
+    assert driven.events() == [("cancel", -1, "cancel"), ("let_go", 1, "ship")]
     assert driven.commit is not None
-    assert driven.commit.cancels == ("ship",)
+    assert driven.commit.cancels == ()
+    [message] = driven.commit.sends
+    assert (message.kind, message.run_id) == (MessageKind.CANCEL, "ship")
+    assert driven.turn.outcome is None
+    driven.advance(driven.child_failed("ship", ValueError("cancelled")))
+    assert driven.turn.outcome == Cancelled()
 
 
 def test_a_second_cancel_changes_nothing() -> None:

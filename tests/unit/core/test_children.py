@@ -10,6 +10,7 @@ import pytest
 from perdure.core.instance import Instance
 from perdure.core.turn import Cancelled, Continued
 from perdure.model import values
+from perdure.model.cancelling import order_of
 from perdure.model.commit import Join
 from perdure.model.endings import cancelled_failure
 from perdure.model.errors import ChildFailed, FatalError, ForbiddenInWorkflow, NotRegistered, UsageError
@@ -197,15 +198,20 @@ def test_child_15_a_fan_gives_its_results_in_input_order_and_takes_neighbouring_
     assert driven.output() == [0, 1, 2]
 
 
-def test_a_parent_that_is_cancelled_gives_up_its_child() -> None:
+def test_a_parent_that_is_cancelled_with_undo_passes_that_on_and_ends_after_its_child() -> None:
     async def body(run: Instance) -> None:
         await child(run, "ship")
 
     driven = Driven(body)
     driven.cancel()
-    assert driven.turn.outcome == Cancelled()
+    assert driven.turn.outcome is None
     assert driven.commit is not None
-    assert driven.commit.cancels == ("ship",)
+    assert driven.commit.cancels == ()
+    [message] = driven.commit.sends
+    assert (message.kind, message.run_id) == (MessageKind.CANCEL, "ship")
+    assert order_of(message.payload).parent == (driven.commit.run.id, driven.commit.run.incarnation)
+    driven.advance(driven.ended("ship"))
+    assert driven.turn.outcome == Cancelled()
 
 
 # ---------------------------------------------------------------- the next link

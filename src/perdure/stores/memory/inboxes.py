@@ -52,9 +52,9 @@ def _first(tables: Tables, address: int | Token, dedup: str | None) -> bool:
 
 
 def deliver(tables: Tables, incarnation: int, letter: Letter, now: int) -> None:
-    """Put a message into a live run's inbox, and wake the run if it listens."""
+    """Put a message into a live run's inbox, and wake the run if it listens, or must listen."""
     actor = tables.actors[incarnation]
-    run = rules.addressed(actor.run, now)
+    run = rules.addressed(actor.run, letter.message.kind, now)
     numbered = replace(letter, message=replace(letter.message, number=run.inbox))
     tables.put_actor(replace(actor, run=run, inbox=(*actor.inbox, numbered)))
 

@@ -11,7 +11,7 @@ from perdure.model.bounds import out_of_bounds
 from perdure.model.commit import TurnCommit
 from perdure.model.endings import unserved_failure
 from perdure.model.failure import encode_failure
-from perdure.model.messages import Message, holds_up
+from perdure.model.messages import Message, MessageKind, holds_up
 from perdure.model.run import REQUEUABLE, TERMINAL, NewRun, Parent, Run, Status
 from perdure.ports.store import ClaimRequest, Member, Process, Serves
 
@@ -164,9 +164,9 @@ def due_now(run: Run, now: int) -> Run:
     return replace(run, wake_at=wake_at, updated_at=now)
 
 
-def addressed(run: Run, now: int) -> Run:
+def addressed(run: Run, kind: MessageKind, now: int) -> Run:
     """After one more message came into its inbox."""
-    if run.status is Status.SUSPENDED and run.listening:
+    if run.status is Status.SUSPENDED and (run.listening or kind is MessageKind.CANCEL):
         run = due_now(run, now)
     return replace(run, inbox=run.inbox + 1, updated_at=now)
 

@@ -192,7 +192,7 @@ def _end(tables: Tables, incarnation: int, commit: TurnCommit, now: int) -> None
         _continue(tables, incarnation, commit.successor, now)
         return
     below: list[Run] = []
-    if commit.status in (Status.CANCELLED, Status.DEAD):
+    if commit.status in (Status.CANCELLED, Status.DEAD) and not commit.spares:
         below = [rules.cancelled(each, now, commit.error) for each in _live_tree(tables, incarnation)]
     _close(tables, [run, *(each for each in below if each.incarnation != incarnation)], now)
 

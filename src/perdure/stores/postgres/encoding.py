@@ -91,7 +91,7 @@ class Touched:
             self.mine.append(run)
             if turn.status in TERMINAL or turn.unwaits:
                 self.ending.append(run)
-            if turn.status in _FELLING:
+            if turn.status in _FELLING and not turn.spares:
                 self.felling.append(run)
         elif new.parent is not None:
             self.mine.append(new.parent.incarnation)
@@ -182,6 +182,7 @@ def _stripped(write: Write, reason: str) -> Write:
             status=write.status,
             seen=_bounded(write.seen),
             consumed=tuple(map(_bounded, write.consumed)),
+            spares=write.spares,
         )
     if isinstance(write, Create) and write.run.id.strip() and not out_of_bounds((write.run.id, write.messages)):
         bare = NewRun(id=write.run.id, workflow="", version="", input=b"", seed=0)

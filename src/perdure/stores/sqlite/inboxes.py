@@ -16,11 +16,16 @@ from perdure.stores.sqlite.transaction import Transaction
 
 _CHILD: Final = MessageKind.CHILD.value
 
-#: Who listens is due: now, or since longer.
+#: Who listens is due: now, or since longer. Everybody listens to control.
 _WAKE: Final = """
     updated_at = ?, wake_at = CASE WHEN status = 2 AND listening = 1 THEN min(coalesce(wake_at, ?), ?) ELSE wake_at END
 """
 _DELIVER: Final = f"UPDATE runs SET inbox = inbox + 1, {_WAKE} WHERE incarnation = ?"
+_CONTROL: Final = """
+    UPDATE runs SET inbox = inbox + 1, updated_at = ?,
+        wake_at = CASE WHEN status = 2 THEN min(coalesce(wake_at, ?), ?) ELSE wake_at END
+    WHERE incarnation = ?
+"""
 _PUT: Final = """
     INSERT INTO messages (incarnation, number, kind, name, token, payload, failed, at, arrival)
     SELECT incarnation, inbox, ?, ?, ?, ?, ?, ?, ? FROM runs WHERE incarnation = ?
@@ -102,9 +107,9 @@ def _first_to_token(tx: Transaction, message: Outgoing) -> bool:
 
 
 def deliver(tx: Transaction, incarnation: int, letter: Letter) -> None:
-    """Put a message into a live run's inbox, and wake the run if it listens."""
+    """Put a message into a live run's inbox, and wake the run if it listens, or must listen."""
     tx.touched.add(incarnation)
-    tx.execute(_DELIVER, (tx.now, tx.now, tx.now, incarnation))
+    tx.execute(_CONTROL if letter.kind == MessageKind.CANCEL else _DELIVER, (tx.now, tx.now, tx.now, incarnation))
     tx.execute(
         _PUT,
         (letter.kind, letter.name, letter.token, letter.payload, letter.failed, letter.at, letter.arrival, incarnation),

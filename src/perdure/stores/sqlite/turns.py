@@ -124,7 +124,7 @@ def _end(tx: Transaction, key: RunKey, turn: TurnCommit) -> None:
     """A turn ends its run, or continues it as a new one."""
     incarnation = key.incarnation
     below: list[int] = []
-    if turn.status in (Status.CANCELLED, Status.DEAD) and turn.successor is None:
+    if turn.status in (Status.CANCELLED, Status.DEAD) and turn.successor is None and not turn.spares:
         below = [each for each, live in families.tree(tx, incarnation) if live and each != incarnation]
     tx.execute(_END, (STATUS_CODES[turn.status], turn.output, turn.error, tx.now, incarnation))
     if turn.successor is not None:

@@ -211,6 +211,15 @@ async def test_a_parent_outside_is_told_and_one_that_ends_too_is_not(kit: Kit) -
     assert (await kit.run("c")).inbox == 0
 
 
+async def test_a_turn_that_ends_its_run_with_undo_spares_what_is_below(kit: Kit) -> None:
+    run = await kit.hold("r")
+    await kit.apply(turn(run, children=(NewChild(0, new("c", awaited_as="c")), NewChild(1, new("d")))))
+    below = [await kit.run("c"), await kit.run("d")]
+    await kit.apply(turn(run, Status.CANCELLED, error=b'"own"', spares=True, entries=(scheduled(0),)))
+    await kit.expect(run, status=Status.CANCELLED, owner=None, n=1, wake_at=None, error=b'"own"', ended_at=kit.now)
+    await kit.unchanged(*below)
+
+
 async def test_xto_a_turn_that_ends_its_run_plainly_takes_what_is_below_along(kit: Kit) -> None:
     for status in (Status.CANCELLED, Status.DEAD):
         name = status.value

@@ -219,6 +219,7 @@ class Script:
             children=tuple(self._child(run_id) for run_id in self.some(RUN_IDS)),
             joins=tuple(Join(self.next_seq(), run_id) for run_id in self.some(RUN_IDS, 1)),
             cancels=self.some(RUN_IDS) if self.chance(4) else (),
+            spares=self.chance(3),
             sends=self.some((self._message(), self._message())),
             values=tuple((value, str(self.next_seq()).encode()) for value in self.some(VALUES)),
             started_at=self.now if self.chance(3) else None,

@@ -10,6 +10,7 @@ from perdure.testing.conformance.kit import (
     SECOND,
     Kit,
     complete,
+    control,
     fail,
     held,
     new,
@@ -64,6 +65,22 @@ async def test_a_message_leaves_who_does_not_listen_asleep(kit: Kit) -> None:
         await kit.apply(to_run(run_id))
         await kit.expect(before, inbox=1)
     assert await kit.claim() == []
+
+
+async def test_cancel_03_control_wakes_whoever_is_parked(kit: Kit) -> None:
+    later = kit.now + 60 * SECOND
+    sleeping, blocked = await kit.hold("sleeping"), await kit.hold("blocked")
+    await kit.apply(
+        park(sleeping, wake_at=later, listening=False),
+        turn(blocked, Status.BLOCKED, wake_at=later, fingerprint="print-a"),
+    )
+    delayed = await kit.create("delayed", start_at=later)
+    for run_id in ("sleeping", "delayed", "blocked"):
+        before = await kit.run(run_id)
+        await kit.apply(control(run_id))
+        await kit.expect(before, inbox=1, wake_at=later if run_id == "blocked" else kit.now)
+    assert {claimed.run.id for claimed in await kit.claim()} == {"sleeping", "delayed"}
+    assert delayed.started_at is None
 
 
 async def test_messages_stay_until_they_are_consumed(kit: Kit) -> None:

@@ -92,7 +92,8 @@ END $$;
 
 -- ---------------------------------------------------------------- messages
 
--- Put a message into a live run's inbox, and wake the run if it listens: now, or since longer. Returns its number.
+-- Put a message into a live run's inbox, and wake the run if it listens (as everybody does to control): now, or since longer.
+-- Returns its number.
 CREATE FUNCTION @schema@.put_1(
     _run bigint, _kind text, _name text, _token text, _payload bytea, _failed boolean, _at bigint, _arrival bigint, _now bigint
 ) RETURNS bigint LANGUAGE plpgsql AS $$
@@ -100,7 +101,9 @@ DECLARE
     _number bigint;
 BEGIN
     UPDATE @schema@.runs SET inbox = inbox + 1, updated_at = _now,
-        wake_at = CASE WHEN status = 2 AND listening THEN least(coalesce(wake_at, _now), _now) ELSE wake_at END
+        wake_at = CASE
+            WHEN status = 2 AND (listening OR _kind = 'cancel') THEN least(coalesce(wake_at, _now), _now) ELSE wake_at
+        END
     WHERE incarnation = _run RETURNING inbox INTO _number;
     INSERT INTO @schema@.messages VALUES (_run, _number, _kind, _name, _token, _payload, _failed, _at, _arrival);
     RETURN _number;
@@ -520,7 +523,7 @@ BEGIN
         WHERE incarnation = _me;
         RETURN 'applied';
     END IF;
-    IF _status IN (6, 7) AND _turn ->> 'successor' IS NULL THEN
+    IF _status IN (6, 7) AND _turn ->> 'successor' IS NULL AND NOT (_turn ->> 'spares')::boolean THEN
         _below := array_remove(@schema@.hold_tree_1(_me), _me);
     END IF;
     UPDATE @schema@.runs SET status = _status, owner = NULL, wake_at = NULL, listening = false, output = _output,
