@@ -24,6 +24,7 @@ from perdure import (
 from perdure.model.cancelling import CancelOrder
 from perdure.model.commit import Send
 from perdure.model.history import Event
+from perdure.model.run import TERMINAL
 from perdure.model.steps import State
 from tests.behaviours.world import Barrier, World, events_of, kinds
 
@@ -102,7 +103,7 @@ async def test_cancel_03_whatever_it_waits_for_it_is_woken(world: World, waits: 
         run = await app.start(body, id="r1")
         await app.settle()
         assert await run.status() is Status.SUSPENDED
-        assert await client.get_run("r1").cancel(compensate=True) is Status.SUSPENDED
+        assert await client.get_run("r1").cancel(compensate=True) not in TERMINAL  # the app may be at it already
         await app.settle()
         assert await run.status() is Status.CANCELLED
         assert done == ["book a", "undo a"]
