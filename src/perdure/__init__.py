@@ -18,6 +18,7 @@ from perdure.authoring.workflow import workflow
 from perdure.engine.around import Proceed
 from perdure.engine.events import Lifecycle
 from perdure.engine.handle import RunHandle
+from perdure.model.conditions import attr
 from perdure.model.errors import (
     ChildFailed,
     DeadlockError,
@@ -103,6 +104,7 @@ __all__ = [
     "UsageError",
     "ValueTooLarge",
     "as_completed",
+    "attr",
     "current_step",
     "log",
     "logging_filter",

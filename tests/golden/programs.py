@@ -468,6 +468,22 @@ async def drive_updates(app: TestApp) -> RunHandle[Any]:
     return run
 
 
+@workflow
+async def attributed(ctx: Context) -> None:
+    ctx.upsert_attributes({"stage": "begun", "size": 1})
+    await ctx.wait_for_signal("go")
+    ctx.upsert_attributes({"size": 2.5})
+    ctx.upsert_attributes({"done": True, "notes": ["kept"]})
+
+
+async def drive_attributed(app: TestApp) -> RunHandle[Any]:
+    run = await app.start(attributed, id="golden", attributes={"size": 0, "plan": "pro"})
+    await app.settle()
+    await run.signal("go")
+    await app.settle()
+    return run
+
+
 # ---------------------------------------------------------------- events
 
 
@@ -563,4 +579,5 @@ PROGRAMS = {
     "full-batch": Program(accumulate, drive_full_batch),
     "elapsed-batch": Program(accumulate, drive_elapsed_batch),
     "debounced": Program(accumulate, drive_debounced),
+    "attributes": Program(attributed, drive_attributed),
 }

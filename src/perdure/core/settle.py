@@ -20,7 +20,7 @@ from perdure.model.history import Entry, Event, Op
 from perdure.model.run import RunKey, Status
 
 _CHILDREN = frozenset({Op.CHILD, Op.SPAWN})
-_MATTERS = frozenset({Op.CHILD, Op.SPAWN, Op.JOIN, Op.SIGNAL, Op.EVENT, Op.VALUE})
+_MATTERS = frozenset({Op.CHILD, Op.SPAWN, Op.JOIN, Op.SIGNAL, Op.EVENT, Op.VALUE, Op.ATTRIBUTES})
 
 
 class Standing(Struct, frozen=True, gc=False):
@@ -106,7 +106,7 @@ def _waiting(standing: Standing, instance: Instance, turn: Turn, attempts: Seque
         seen=instance.inbox.seen,
         consumed=tuple(turn.consumed),
         progress=bool(turn.entries) or any(entry.event is Event.ATTEMPT_FAILED for entry in attempts),
-        **_effects(turn),
+        **_effects(instance, turn),
     )
 
 
@@ -133,7 +133,7 @@ def _ended(standing: Standing, instance: Instance, turn: Turn, attempts: Sequenc
         output=output,
         error=error,
         successor=successor,
-        **_effects(turn),
+        **_effects(instance, turn),
     )
 
 
@@ -161,8 +161,8 @@ def _end(status: Status, now: int) -> Entry:
     return Entry(Event.END, NO_SEQ, None, status, None, now)
 
 
-def _effects(turn: Turn) -> dict[str, Any]:
-    """Children, waits, cancels and values of a turn. Most turns only run steps and have none."""
+def _effects(instance: Instance, turn: Turn) -> dict[str, Any]:
+    """Children, waits, cancels, values and attributes of a turn. Most turns only run steps and have none."""
     issued = [operation for operation in turn.issued if operation.op in _MATTERS]
     closed = {operation.seq for operation in (*turn.abandoned, *turn.resolved) if operation.op in _MATTERS}
     reopened = [o for o in turn.reopened if o.op in _MATTERS and o.seq not in closed]
@@ -178,6 +178,7 @@ def _effects(turn: Turn) -> dict[str, Any]:
         "joins": tuple(_joins(issued, reopened, closed)),
         "cancels": tuple(o.name for o in turn.abandoned if o.op is Op.CHILD and o.seq not in new and o.key is not None),
         "values": tuple((o.name, o.payload) for o in issued if o.op is Op.VALUE),
+        "attributes": instance.run.attributes if any(o.op is Op.ATTRIBUTES for o in issued) else None,
     }
 
 

@@ -74,6 +74,8 @@ class TurnCommit(Struct, frozen=True, kw_only=True):
     cancels: tuple[str, ...] = ()
     sends: tuple[Outgoing, ...] = ()
     values: tuple[tuple[str, bytes], ...] = ()
+    #: The run's attributes from now on; None: as they were.
+    attributes: bytes | None = None
     #: First turn: the virtual now at which the body began.
     started_at: int | None = None
     output: bytes | None = None
