@@ -19,6 +19,7 @@ from perdure.engine.around import Proceed
 from perdure.engine.cancelling import CancelResult
 from perdure.engine.events import Lifecycle
 from perdure.engine.handle import RunHandle
+from perdure.model.conditions import attr
 from perdure.model.errors import (
     ChildFailed,
     CompensationTimeout,
@@ -109,6 +110,7 @@ __all__ = [
     "UsageError",
     "ValueTooLarge",
     "as_completed",
+    "attr",
     "cancelled",
     "current_step",
     "log",

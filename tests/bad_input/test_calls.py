@@ -14,7 +14,18 @@ from typing import Any
 
 import pytest
 
-from perdure import Context, InvalidId, NotRegistered, PerdureError, RunHandle, ValueTooLarge, step, step_ref, workflow
+from perdure import (
+    Context,
+    InvalidId,
+    NotRegistered,
+    PerdureError,
+    RunHandle,
+    ValueTooLarge,
+    attr,
+    step,
+    step_ref,
+    workflow,
+)
 from perdure.ports.store import RunQuery
 from perdure.testing import TestApp
 from tests.bad_input.hostile import STORABLE, hostile
@@ -116,6 +127,14 @@ VERBS: dict[str, tuple[Act, frozenset[str]]] = {
     "runs: tag": (listed("tag"), WORD),
     "runs: attributes": (listed("attributes"), NOTHING),
     "runs: an attribute": (lambda scene, value: scene.app.runs(attributes={"a": value}), SEARCHED),
+    "runs: origin": (listed("origin"), WORD),
+    "runs: where": (listed("where"), NOTHING),
+    "runs: a condition": (lambda scene, value: scene.app.runs(where=[value]), NOTHING),
+    "attr: name": (lambda scene, value: scene.app.runs(where=[attr(value) == 1]), WORD),
+    "attr: equal to": (lambda scene, value: scene.app.runs(where=[attr("a") == value]), SEARCHED),
+    "runs: unknown filter": (listed("colour"), NOTHING),
+    "count: tag": (lambda scene, value: scene.app.count(tag=value), WORD),
+    "facets: by": (lambda scene, value: scene.app.facets(value), NOTHING),
     "runs: limit": (listed("limit"), frozenset({"one"})),
     "runs: before": (listed("before"), frozenset({"zero", "one"})),
     "subscribe": (lambda scene, value: scene.app.subscribe(value), frozenset({"function", "class"})),

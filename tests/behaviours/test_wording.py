@@ -154,6 +154,7 @@ USES: dict[str, Callable[[Context], Any]] = {
     "all": lambda ctx: ctx.all("any", []),
     "continue_as_new": lambda ctx: ctx.continue_as_new(),
     "set_value": lambda ctx: ctx.set_value("any", 1),
+    "upsert_attributes": lambda ctx: ctx.upsert_attributes({"any": 1}),
     "patched": lambda ctx: ctx.patched("any"),
     "uuid4": lambda ctx: ctx.uuid4(),
     "random": lambda ctx: ctx.random,

@@ -519,6 +519,25 @@ async def drive_undone(app: TestApp) -> RunHandle[Any]:
     return run
 
 
+# ---------------------------------------------------------------- attributes
+
+
+@workflow
+async def attributed(ctx: Context) -> None:
+    ctx.upsert_attributes({"stage": "begun", "size": 1})
+    await ctx.wait_for_signal("go")
+    ctx.upsert_attributes({"size": 2.5})
+    ctx.upsert_attributes({"done": True, "notes": ["kept"]})
+
+
+async def drive_attributed(app: TestApp) -> RunHandle[Any]:
+    run = await app.start(attributed, id="golden", attributes={"size": 0, "plan": "pro"})
+    await app.settle()
+    await run.signal("go")
+    await app.settle()
+    return run
+
+
 # ---------------------------------------------------------------- events
 
 
@@ -642,4 +661,5 @@ PROGRAMS = {
     "debounced": Program(accumulate, drive_debounced),
     "undone": Program(undone, drive_undone),
     "cancelled-with-undo": Program(cancelled_with_undo, drive_cancelled_with_undo),
+    "attributes": Program(attributed, drive_attributed),
 }

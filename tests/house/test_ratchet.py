@@ -38,9 +38,11 @@ ROW = "a frozen row of the store"
 LONG_MODULES: dict[str, Allowed] = {}
 LONG_FUNCTIONS: dict[str, Allowed] = {}
 WIDE_CLASSES: dict[str, Allowed] = {
-    "perdure.core.issuing.Issuing": Allowed(21, "one method for each thing a body can ask for"),
-    "perdure.stores.postgres.store.PostgresStore": Allowed(21, "the port's verbs, and what tests ask of locks"),
-    "perdure.stores.sqlite.store.SqliteStore": Allowed(21, "the port's verbs, and what tools ask of a file"),
+    "perdure.core.issuing.Issuing": Allowed(23, "one method for each thing a body can ask for"),
+    "perdure.ports.store.Store": Allowed(23, "one verb for each business transition"),
+    "perdure.stores.memory.store.MemoryStore": Allowed(24, "the port's verbs, and another view of the data"),
+    "perdure.stores.postgres.store.PostgresStore": Allowed(25, "the port's verbs, and what tests ask of locks"),
+    "perdure.stores.sqlite.store.SqliteStore": Allowed(25, "the port's verbs, and what tools ask of a file"),
 }
 FULL_CLASSES: dict[str, Allowed] = {
     "perdure.core.operation.Operation": Allowed(17, "what was issued, what resolves it, what its attempts came to"),
@@ -53,7 +55,7 @@ FULL_CLASSES: dict[str, Allowed] = {
     "perdure.engine.settings.SettingsKeywords": Allowed(14, "one field a setting"),
     "perdure.model.steps.Step": Allowed(15, "a row of a run's timeline"),
     "perdure.ports.store.Process": Allowed(11, "what a process says of itself, as `perdure fleet` shows it"),
-    "perdure.model.commit.TurnCommit": Allowed(23, ROW),
+    "perdure.model.commit.TurnCommit": Allowed(25, ROW),
     "perdure.model.run.NewRun": Allowed(17, ROW),
     "perdure.model.run.Run": Allowed(35, ROW),
 }

@@ -64,7 +64,7 @@ async def works(store: PostgresStore, *, migrate: bool = True) -> None:
         assert isinstance(applied, Applied)
         assert [each.run.id for each in await store.claim(request())] == ["r"]
         assert await store.write([to_token("t")]) == [Applied()]
-        assert [run.id for run in await store.runs(RunQuery(tag="x"))] == ["r"]
+        assert [run.id for run in await store.runs(RunQuery(tags=("x",)))] == ["r"]
         [changed] = await store.write([Cancel("r", b'"stop"')])
         assert isinstance(changed, Changed)
         await store.write([Delete("r", b'"gone"')])

@@ -14,6 +14,7 @@ from typing import Any, Final
 import pytest
 
 from perdure.model.commit import Cancel, Create, Delete
+from perdure.model.conditions import attr
 from perdure.model.run import RunKey, Status
 from perdure.ports.store import Held, RunQuery, Serves, Store
 from perdure.stores.postgres import PostgresStore
@@ -117,15 +118,20 @@ VERBS: Final[dict[str, Callable[[Store], Awaitable[Any]]]] = {
     "workflow, deep": listing(workflow="old", before=RUNS // 3),
     "namespace": listing(namespace="ns7"),
     "namespace, deep": listing(namespace="ns7", before=RUNS // 2),
-    "tag": listing(tag="even"),
-    "tag, deep": listing(tag="even", before=RUNS // 2),
-    "rare tag": listing(tag="rare"),
-    "attribute": listing(attributes=(("plan", '"free"'),)),
-    "rare attribute": listing(attributes=(("customer", "41"),)),
-    "attributes": listing(attributes=(("customer", "41"), ("plan", '"pro"'))),
-    "attribute, deep": listing(attributes=(("plan", '"pro"'),), before=RUNS // 2),
-    "status and rare tag": listing(tag="rare", statuses=(Status.COMPLETED,)),
-    "workflow and rare attribute": listing(attributes=(("customer", "41"),), workflow="work"),
+    "tag": listing(tags=("even",)),
+    "tag, deep": listing(tags=("even",), before=RUNS // 2),
+    "rare tag": listing(tags=("rare",)),
+    "attribute": listing(where=(attr("plan") == "free",)),
+    "rare attribute": listing(where=(attr("customer") == 41,)),
+    "attributes": listing(where=(attr("customer") == 41, attr("plan") == "pro")),
+    "attribute, deep": listing(where=(attr("plan") == "pro",), before=RUNS // 2),
+    "status and rare tag": listing(tags=("rare",), statuses=(Status.COMPLETED,)),
+    "workflow and rare attribute": listing(where=(attr("customer") == 41,), workflow="work"),
+    "range of an attribute": listing(where=(attr("customer") >= 40, attr("customer") < 42)),
+    "range of an attribute, deep": listing(where=(attr("customer") > 8_000, attr("plan") == "pro"), before=RUNS // 2),
+    "rare attribute and a range": listing(where=(attr("plan") != "free", attr("customer") == 41)),
+    "tag and range": listing(tags=("even",), where=(attr("customer") > 41,)),
+    "several tags": listing(tags=("rare", "even")),
     "children": listing(parent=RunKey("", 500_001)),
     "due": due(WORK),
     "due, several": due(WORK, BUSY, OLD),

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from perdure.model.commit import Create
+from perdure.model.conditions import attr
 from perdure.model.run import RunKey, Status
-from perdure.ports.store import RunQuery
+from perdure.ports.store import Facet, RunQuery
 from perdure.stores.sqlite import SqliteStore
 from perdure.stores.sqlite import connection as connections
 from perdure.testing import ManualClock
@@ -19,10 +20,11 @@ from perdure.testing.conformance.fleet import process
 from perdure.testing.conformance.kit import LEASE, new, request
 from tests.integration.sqlite_scenarios import SCENARIOS, find
 
-#: What may be walked through: rows that came with the statement, its own intermediate results, an index that holds only what
-#: is wrong, the first entry of the index of those that wait, and the few processes there are.
+#: What may be walked through: rows that came with the statement, the tags of one run, its own intermediate results, an index
+#: that holds only what is wrong, the first entry of the index of those that wait, and the few processes there are.
 HARMLESS = re.compile(
-    r"SCAN (\d+ )?(CONSTANT ROWS?|\(.*\)|v|found|heads|tree|chain|asked VIRTUAL TABLE INDEX 1:|[cht]|arrivals|processes"
+    r"SCAN (\d+ )?(CONSTANT ROWS?|\(.*\)|v|found|heads|tree|chain|asked VIRTUAL TABLE INDEX 1:"
+    r"|each_tag VIRTUAL TABLE INDEX 1:( LEFT-JOIN)?|[cht]|arrivals|processes"
     r"|runs USING INDEX runs_astray|s USING COVERING INDEX runs_due)$"
 )
 
@@ -30,9 +32,14 @@ QUERIES = (
     RunQuery(statuses=(Status.FAILED, Status.DEAD)),
     RunQuery(workflow="work"),
     RunQuery(namespace="red"),
-    RunQuery(tag="x", before=7),
-    RunQuery(attributes=(("customer", "42"), ("plan", '"pro"')), before=7),
-    RunQuery(attributes=(("customer", "42"),), tag="x", statuses=(Status.FAILED, Status.DEAD)),
+    RunQuery(origin="cron"),
+    RunQuery(tags=("x",), before=7),
+    RunQuery(tags=("x", "y"), origin="cron"),
+    RunQuery(where=(attr("customer") == 42, attr("plan") == "pro"), before=7),
+    RunQuery(where=(attr("customer") == 42,), tags=("x",), statuses=(Status.FAILED, Status.DEAD)),
+    RunQuery(where=(attr("amount") > 42, attr("amount") < 50, attr("plan") != "pro"), before=7),
+    RunQuery(where=(attr("amount") > 42,), statuses=(Status.FAILED,)),
+    RunQuery(where=(attr("amount") > 42,), tags=("x",)),
     RunQuery(parent=RunKey("parent", 1), statuses=(Status.RUNNING,)),
 )
 
@@ -54,6 +61,7 @@ async def everything(store: SqliteStore) -> None:
     """What only reads, and what keeps the store well."""
     for query in QUERIES:
         await store.runs(query)
+        await store.count(query, (Facet.STATUS, Facet.ORIGIN, Facet.TAG))
     run = await find(store, "parent")
     await store.history([run.incarnation])
     await store.standing([run.incarnation, run.incarnation + 1])

@@ -10,7 +10,7 @@ import pytest
 
 from perdure.model.commit import Create, Delete
 from perdure.ports.store import RunQuery
-from perdure.stores.sqlite import SqliteStore, reads
+from perdure.stores.sqlite import SqliteStore, listing, reads
 from perdure.testing import ManualClock
 from perdure.testing.conformance.fleet import process
 from perdure.testing.conformance.kit import LEASE, new
@@ -38,7 +38,7 @@ async def test_a_deletion_between_the_statements_of_a_read_is_not_seen(tmp_path:
 
         reader.set_trace_callback(meanwhile)
         if verb == "runs":
-            assert [run.input for run in reads.runs(reader, RunQuery())] == [large] * 3
+            assert [run.input for run in listing.runs(reader, RunQuery())] == [large] * 3
             assert len(deleted) == 2  # it took more than one statement
         elif verb == "history":
             assert reads.history(reader, [1, 2]) == {1: [], 2: []}

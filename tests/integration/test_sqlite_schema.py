@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from perdure.model.commit import Create
+from perdure.model.conditions import attr
 from perdure.model.errors import StoreMismatch, StoreUnavailable, UsageError
 from perdure.ports.store import RunQuery
 from perdure.stores.sqlite import SqliteStore, migrations, schema
@@ -174,33 +175,36 @@ async def test_an_older_store_is_migrated_or_refused(tmp_path: Path, monkeypatch
     assert pragma(path, "user_version") == number
 
 
-async def test_attributes_of_runs_that_were_there_before_are_indexed_by_the_migration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("before", ["fleet", "attributes"])
+async def test_attributes_of_runs_that_were_there_before_are_indexed_by_the_migrations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str
 ) -> None:
-    today, path = tmp_path / "today.db", tmp_path / "s.db"
-    store = make(today)
-    await store.open()
+    path, fresh = tmp_path / "s.db", make(tmp_path / "fresh.db")
     data = [None, b'{"customer":42,"plan":"pro\\u0000\\ud83d\\ude80"}', b"\xff", b'{"customer":42.0,"no":[1]}', b"[1]"]
-    await store.write([Create(run=new(f"r{index}", attributes=each)) for index, each in enumerate(data)])
-    await store.close()
+    await fresh.open()
+    await fresh.write([Create(run=new(f"r{index}", attributes=each)) for index, each in enumerate(data)])
+    await fresh.close()
     with monkeypatch.context() as earlier:
-        before = next(place for place, migration in enumerate(MIGRATIONS) if migration.name == "attributes")
-        earlier.setattr(schema, "MIGRATIONS", MIGRATIONS[:before])
+        count = next(number for number, each in enumerate(MIGRATIONS, start=1) if each.name == before)
+        earlier.setattr(schema, "MIGRATIONS", MIGRATIONS[:count])
         await opened_and_closed(path)
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("ATTACH ? AS today", [str(today)])
-        columns = ", ".join(row[1] for row in connection.execute("PRAGMA main.table_info(runs)"))
-        connection.execute(f"INSERT INTO runs ({columns}) SELECT {columns} FROM today.runs")
+        columns = ", ".join(row[1] for row in connection.execute("PRAGMA table_info(runs)"))
+        connection.execute("ATTACH ? AS other", (str(tmp_path / "fresh.db"),))
+        connection.execute(f"INSERT INTO runs ({columns}) SELECT {columns} FROM other.runs")
+        if before == "attributes":
+            connection.execute("INSERT INTO attributes VALUES ('customer', '42', 2), ('customer', '42.0', 4)")
         connection.commit()
-        expected = sorted(connection.execute("SELECT * FROM today.attributes"))
     store = make(path)
     await store.open()
-    assert [run.id for run in await store.runs(RunQuery(attributes=(("customer", "42"),)))] == ["r1"]
-    assert [run.id for run in await store.runs(RunQuery(attributes=(("plan", '"pro\\u0000\U0001f680"'),)))] == ["r1"]
+    assert [run.id for run in await store.runs(RunQuery(where=(attr("customer") == 42,)))] == ["r3", "r1"]
+    assert [run.id for run in await store.runs(RunQuery(where=(attr("plan") == "pro\0\U0001f680",)))] == ["r1"]
     await store.close()
     with closing(sqlite3.connect(path)) as connection:
-        assert sorted(connection.execute("SELECT * FROM attributes")) == expected
-    assert len(expected) == 3
+        connection.execute("ATTACH ? AS other", (str(tmp_path / "fresh.db"),))
+        found = sorted(connection.execute("SELECT * FROM main.attributes"))
+        assert found == sorted(connection.execute("SELECT * FROM other.attributes"))
+    assert len(found) == 3
 
 
 async def test_a_store_of_each_earlier_schema_is_brought_up_to_date(

@@ -65,6 +65,7 @@ LEAVES: dict[str, tuple[int, int]] = {
     "race": (4, 1),
     "task_of_step": (3, 1),
     "continue": (1, 0),
+    "attributes": (3, 2),
 }
 
 #: Kinds with parts: how often, how many numbers, how many parts (at least, at most).

@@ -229,6 +229,11 @@ async def value(program: Program, node: Node) -> None:
 
 
 @kind
+async def attributes(program: Program, node: Node) -> None:
+    program.run.put_attributes(b'{"a%d":%d}' % (node.numbers[0] % 3, node.numbers[1]))
+
+
+@kind
 async def patched(program: Program, node: Node) -> None:
     if program.run.patched(f"patch{node.numbers[0] % 2}"):
         await program.step("new path")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 from perdure.app.cancelling import Cancelling
+from perdure.app.finding import Finding
 from perdure.app.publishing import Publishing
 from perdure.app.urls import open_store
 from perdure.authoring.validators import Validator
@@ -14,15 +15,14 @@ from perdure.engine.around import Interceptor
 from perdure.engine.carriers import Capture, Restore
 from perdure.engine.events import Lifecycle
 from perdure.engine.handle import RunHandle
-from perdure.engine.listing import run_query
 from perdure.engine.sending import outgoing_signal, send
 from perdure.model.ids import check_known_id
-from perdure.model.run import DEFAULT_NAMESPACE, Run, Status
+from perdure.model.run import DEFAULT_NAMESPACE
 
 R = TypeVar("R")
 
 
-class Perdure(Publishing, Cancelling):
+class Perdure(Publishing, Finding, Cancelling):
     """Durable workflows on one store.
 
     `url`: `sqlite:///orders.db` (a path; four slashes for an absolute one; `?synchronous=NORMAL` trades the last commits of a
@@ -68,25 +68,6 @@ class Perdure(Publishing, Cancelling):
     def get_run(self, id: str, workflow: WorkflowDefinition[..., Any] | None = None) -> RunHandle[Any]:
         """A handle on a run; `workflow` types and restores its result. Looks nothing up: the run may not exist."""
         return RunHandle(self.engine, check_known_id(id), workflow)
-
-    async def runs(
-        self,
-        *,
-        status: Status | str | Iterable[Status | str] = (),
-        workflow: str | None = None,
-        namespace: str | None = None,
-        tag: str | None = None,
-        attributes: Mapping[str, Any] | None = None,
-        limit: int = 50,
-        before: int | None = None,
-    ) -> list[Run]:
-        """Runs, newest first. Continue with `before` = the last one's `incarnation`.
-
-        `attributes`: names and the values that all of them must have (texts, numbers, booleans, None).
-        """
-        space = self.settings.namespace if namespace is None else namespace
-        query = run_query(status, workflow, space, tag, attributes, limit, before)
-        return list(await self.engine.reads.runs(query))
 
     def update_validator(
         self, workflow: WorkflowDefinition[..., Any] | str, name: str

@@ -14,6 +14,7 @@ from perdure.authoring.answering import Answering
 from perdure.authoring.children import ChildHandle, derived_seed
 from perdure.authoring.issuing import bound
 from perdure.authoring.launching import Launching
+from perdure.authoring.options import attributes_json
 from perdure.authoring.waiting import Waiting
 from perdure.authoring.working import Working
 from perdure.model import values
@@ -60,6 +61,13 @@ class Context(Working, Waiting, Launching, Answering):
         check_name(key, "a value's key")
         instance = self._inside()
         instance.set_value(key, values.encode(value, what=f"value {key!r} of {instance.describe()}"))
+
+    def upsert_attributes(self, attributes: Mapping[str, Any]) -> None:
+        """Put these over the run's attributes, name by name: others stay. It is found by them once the turn is committed.
+
+        Texts, numbers, booleans and None can be searched for; any JSON can be stored. Raises `UsageError`, `InvalidValue`.
+        """
+        self._inside().put_attributes(attributes_json(attributes))
 
     def continue_as_new(self, *inputs: Any, **fields: Any) -> NoReturn:
         """End this run and go on as another with a fresh history (`<id>~1`, `~2`, ...) and this input. Never returns.

@@ -100,7 +100,8 @@ def _tags(value: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(check_name(tag, "a tag") for tag in cast("Iterable[object]", value)))
 
 
-def _attributes(value: object) -> bytes:
+def attributes_json(value: object) -> bytes:
+    """A mapping of names to values as JSON. Raises `UsageError` and `InvalidValue`."""
     if not isinstance(value, Mapping):
         raise UsageError(f"attributes must be a mapping of names to JSON values, not {shown(value)}")
     attributes = dict(cast("Mapping[object, object]", value))
@@ -117,7 +118,7 @@ _CHECKS: Final[Mapping[str, Any]] = {
     "id": check_run_id,
     "priority": _priority,
     "tags": _tags,
-    "attributes": _attributes,
+    "attributes": attributes_json,
     "start_at": partial(instant, what="start_at"),
     "delay": partial(unsigned_micros, what="delay"),
     "origin": partial(check_name, what="an origin"),

@@ -7,12 +7,15 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, TypeAlias
 
+import msgspec
+
 from perdure.core.inbox import Inbox, Key, child_key, event_key, signal_key, token_key, update_key
 from perdure.core.loop import OpFuture, TimerHandle, new_loop
 from perdure.core.operation import Operation
 from perdure.core.pending import Pending
 from perdure.core.replay import Recorded
 from perdure.core.turn import Turn
+from perdure.model.attributes import merged
 from perdure.model.cancelling import CancelOrder
 from perdure.model.errors import PerdureError
 from perdure.model.failure import Failure
@@ -29,6 +32,9 @@ _CHILDREN = frozenset({Op.CHILD, Op.JOIN})
 
 #: The position of entries that belong to no operation.
 NO_SEQ = -1
+
+#: What an operation that changes attributes is called in the history.
+_ATTRIBUTES = "searchAttributes"
 
 
 class Issuing:
@@ -181,6 +187,14 @@ class Issuing:
     def set_value(self, key: str, value: bytes) -> None:
         """Publish a value."""
         self._issue(Op.VALUE, key, value)
+
+    def put_attributes(self, changes: bytes) -> None:
+        """Put attributes over the run's, name by name."""
+        operation = self._issue(Op.ATTRIBUTES, _ATTRIBUTES, changes)
+        if operation.seq != NO_SEQ:
+            # A replay does so too, on top of what the store has by now: with the last of them it is all the same.
+            attributes = merged(self.run.attributes, operation.payload or b"")
+            self.run = msgspec.structs.replace(self.run, attributes=attributes)
 
     def patched(self, patch: str) -> bool:
         """True if this run takes the new path of a change: it was marked so, or has not been here before."""

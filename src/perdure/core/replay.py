@@ -25,7 +25,7 @@ _CLOSED = frozenset({Event.RESOLVED, Event.FAILED, Event.ABANDONED})
 _ATTEMPTS = frozenset({Event.ATTEMPT_FAILED, Event.ATTEMPT_CUT, Event.LOGGED})
 _UNDONE = frozenset({Event.FAILED, Event.ATTEMPT_FAILED})
 _STEPS = frozenset({Op.STEP, Op.LOCAL})
-_FORGOTTEN = frozenset({Op.SPAWN, Op.VALUE})
+_FORGOTTEN = frozenset({Op.SPAWN, Op.VALUE, Op.ATTRIBUTES})
 _NOT_USERS = frozenset({"perdure", "asyncio"})
 
 

@@ -21,7 +21,7 @@ from perdure.model.messages import Outgoing
 from perdure.model.run import RunKey, Status
 
 _CHILDREN = frozenset({Op.CHILD, Op.SPAWN})
-_MATTERS = frozenset({Op.CHILD, Op.SPAWN, Op.JOIN, Op.SIGNAL, Op.EVENT, Op.VALUE})
+_MATTERS = frozenset({Op.CHILD, Op.SPAWN, Op.JOIN, Op.SIGNAL, Op.EVENT, Op.VALUE, Op.ATTRIBUTES})
 
 
 class Standing(Struct, frozen=True, gc=False):
@@ -164,7 +164,7 @@ def _end(status: Status, now: int) -> Entry:
 
 
 def _effects(standing: Standing, instance: Instance, turn: Turn) -> dict[str, Any]:
-    """Children, waits, cancels, sends and values of a turn. Most turns only run steps and have none."""
+    """Children, waits, cancels, sends, values and attributes of a turn. Most turns only run steps and have none."""
     issued = [operation for operation in turn.issued if operation.op in _MATTERS]
     closed = {operation.seq for operation in (*turn.abandoned, *turn.resolved) if operation.op in _MATTERS}
     reopened = [o for o in turn.reopened if o.op in _MATTERS and o.seq not in closed]
@@ -181,6 +181,7 @@ def _effects(standing: Standing, instance: Instance, turn: Turn) -> dict[str, An
         "cancels": tuple(o.name for o in turn.abandoned if o.op is Op.CHILD and o.seq not in new and o.key is not None),
         "sends": tuple(_passed_on(standing, instance, turn)),
         "values": tuple((o.name, o.payload) for o in issued if o.op is Op.VALUE),
+        "attributes": instance.run.attributes if any(o.op is Op.ATTRIBUTES for o in issued) else None,
     }
 
 

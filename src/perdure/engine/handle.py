@@ -9,6 +9,7 @@ from perdure.engine.asked import Asked
 from perdure.engine.cancelling import cancel
 from perdure.engine.sending import outgoing_signal, send
 from perdure.model import values
+from perdure.model.attributes import plain
 from perdure.model.commit import Changed, Delete, Requeue
 from perdure.model.endings import cancelled_failure
 from perdure.model.errors import UsageError
@@ -72,6 +73,10 @@ class RunHandle(Asked[R]):
         run = await self.info()
         data = await self._engine.reads.value(run.key, key)
         return default if data is None else values.decode(data, type, what=f"value {key!r} of run {self.id!r}")
+
+    async def attributes(self) -> dict[str, Any]:
+        """The run's attributes now: those it was started with, and what its body put over them."""
+        return plain((await self.info()).attributes)
 
     async def history(self) -> Sequence[Entry]:
         """The run's history, oldest first."""

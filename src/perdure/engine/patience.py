@@ -20,7 +20,7 @@ from perdure.model.events import Publish, Subscription
 from perdure.model.history import Entry
 from perdure.model.messages import Message, MessageKind, Outgoing
 from perdure.model.run import Run, RunKey
-from perdure.ports.store import RunQuery, Store
+from perdure.ports.store import Count, Facet, RunQuery, Store
 
 T = TypeVar("T")
 
@@ -64,6 +64,9 @@ class Reads:
 
     async def subscriptions(self) -> Sequence[Subscription]:
         return await self.patiently("reading what is started by events", lambda store: store.subscriptions())
+
+    async def count(self, query: RunQuery, by: Sequence[Facet]) -> Sequence[Count]:
+        return await self.patiently("counting runs", lambda store: store.count(query, by))
 
     async def patiently(self, doing: str, call: Callable[[Store], Awaitable[T]], *, for_ever: bool = False) -> T:
         """What `call` returns, which is called until it does. `doing` says in an error what it is; twice must do no harm."""

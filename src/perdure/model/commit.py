@@ -76,6 +76,8 @@ class TurnCommit(Struct, frozen=True, kw_only=True):
     spares: bool = False
     sends: tuple[Outgoing, ...] = ()
     values: tuple[tuple[str, bytes], ...] = ()
+    #: The run's attributes from now on; None: as they were.
+    attributes: bytes | None = None
     #: First turn: the virtual now at which the body began.
     started_at: int | None = None
     output: bytes | None = None

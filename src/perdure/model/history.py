@@ -43,6 +43,7 @@ class Op(StrEnum):
     JOIN = "join"  # wait for the end of a child started before
     UPDATE = "update"  # wait for an update by name, perhaps until `due`
     VALUE = "value"  # publish a value under a key; resolves never
+    ATTRIBUTES = "attributes"  # put attributes over the run's; resolves never
 
 
 class Entry(Struct, frozen=True, gc=False):

@@ -69,7 +69,7 @@ def fold(entries: Iterable[Entry]) -> list[Step]:
 
 def _issued(entry: Entry, op: Op) -> Step:
     # What nobody waits for is done once it is written.
-    state = State.COMPLETED if op in (Op.VALUE, Op.SPAWN) else State.PENDING
+    state = State.COMPLETED if op in (Op.VALUE, Op.SPAWN, Op.ATTRIBUTES) else State.PENDING
     return Step(
         seq=entry.seq, op=op, name=entry.name, state=state, input=entry.payload, issued_at=entry.at, due=entry.due
     )

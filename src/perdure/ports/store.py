@@ -64,8 +64,8 @@ Rules that every adapter keeps (each is checked by `perdure.testing.conformance`
   plus the timeout; a requeue sets it anew. A blank id is `Unstorable`, as are text with lone surrogates and integers beyond
   64 bits, anywhere in a write that is not answered `Fenced`, `Refused` or `Exists` in any case. Text with NUL may be, too: not
   every store can take it.
-* *Attributes* are any bytes, kept as they are. A run is found by those of them that `perdure.model.attributes.searchable`
-  names, from its creation until it is deleted.
+* *Attributes* are any bytes, kept as they are; a turn that has `attributes` puts its own in their place. A run is found by
+  those of them that `perdure.model.attributes.searchable` names, from its creation (or that turn) until it is deleted.
 * *The fleet.* A process says with every beat what it is and serves; it is a member until `ttl` after its last beat, or until
   it departs; those that expired are forgotten at the next beat of anybody. A due run that no member serves is blocked by
   `block_unserved`, and `unblock` of whoever serves it makes it due again: its fingerprint is blank, which no code has. A beat
@@ -82,10 +82,12 @@ used from another thread. Errors: `StoreUnavailable` where the store cannot be r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 from typing import Final, Protocol
 
 from msgspec import Struct
 
+from perdure.model.attributes import Condition
 from perdure.model.commit import Answer, Write
 from perdure.model.events import Subscription
 from perdure.model.history import Entry
@@ -150,13 +152,31 @@ class RunQuery(Struct, frozen=True, kw_only=True):
     statuses: tuple[Status, ...] = ()
     workflow: str | None = None
     namespace: str | None = None
-    tag: str | None = None
-    #: Names and canonical JSON texts, as `perdure.model.attributes.searchable` gives them. All must be among the run's.
-    attributes: tuple[tuple[str, str], ...] = ()
+    origin: str | None = None
+    #: All must be among the run's.
+    tags: tuple[str, ...] = ()
+    #: Of its attributes. All must hold.
+    where: tuple[Condition, ...] = ()
     parent: RunKey | None = None
     limit: int = 50
     #: Continue below this incarnation (exclusive), for the next page.
     before: int | None = None
+
+
+class Facet(StrEnum):
+    """By what runs are counted."""
+
+    STATUS = "status"
+    WORKFLOW = "workflow"
+    ORIGIN = "origin"
+    TAG = "tag"
+
+
+class Count(Struct, frozen=True):
+    """How many runs have these values, in the order of the facets asked for. None: no origin, or no tag."""
+
+    values: tuple[str | None, ...]
+    runs: int
 
 
 class Standing(Struct, frozen=True, gc=False):
@@ -304,6 +324,13 @@ class Store(Protocol):
         ...
 
     async def runs(self, query: RunQuery) -> Sequence[Run]: ...
+
+    async def count(self, query: RunQuery, by: Sequence[Facet]) -> Sequence[Count]:
+        """How many runs match, whatever the query's `limit` and `before`: for each combination of values that there is.
+
+        By nothing: one count, which may be 0. By tag, a run counts once for each of its tags.
+        """
+        ...
 
     async def messages(self, incarnation: int) -> Sequence[Message]:
         """The unconsumed messages of a run, oldest first."""

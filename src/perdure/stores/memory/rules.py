@@ -96,6 +96,7 @@ def advanced(run: Run, commit: TurnCommit, now: int) -> Run:
     """After a turn that keeps its run, whatever the turn wanted: the lease stays."""
     return replace(
         run,
+        attributes=run.attributes if commit.attributes is None else commit.attributes,
         seen=commit.seen,
         recoveries=0 if commit.progress else run.recoveries,
         started_at=commit.started_at if run.started_at is None else run.started_at,

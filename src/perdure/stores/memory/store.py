@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import product
 from threading import Lock
 
 from msgspec.structs import replace
 
-from perdure.model.attributes import searchable
+from perdure.model.attributes import matches
 from perdure.model.commit import Answer, Unstorable, Write
 from perdure.model.endings import unserved_failure
 from perdure.model.events import Subscription
@@ -20,6 +22,8 @@ from perdure.ports.store import (
     MOST_UNSERVED,
     Claimed,
     ClaimRequest,
+    Count,
+    Facet,
     Finding,
     Held,
     Member,
@@ -194,9 +198,18 @@ class MemoryStore:
 
     async def runs(self, query: RunQuery) -> Sequence[Run]:
         with self._lock:
-            found = [actor.run for actor in self._tables.actors.values() if _matches(actor.run, query)]
+            found = [
+                run for run in _matching(self._tables, query) if query.before is None or run.incarnation < query.before
+            ]
         found.sort(key=lambda run: (run.created_at, run.incarnation), reverse=True)
         return found[: query.limit]
+
+    async def count(self, query: RunQuery, by: Sequence[Facet]) -> Sequence[Count]:
+        with self._lock:
+            found = Counter(values for run in _matching(self._tables, query) for values in _values(run, by))
+        if not by:
+            found[()] += 0
+        return [Count(values, runs) for values, runs in found.items()]
 
     async def messages(self, incarnation: int) -> Sequence[Message]:
         with self._lock:
@@ -316,13 +329,28 @@ def _history(tables: Tables, incarnation: int) -> list[Entry]:
     return [tables.entries[incarnation, position] for position in range(actor.run.n)] if actor else []
 
 
+def _matching(tables: Tables, query: RunQuery) -> Iterator[Run]:
+    return (actor.run for actor in tables.actors.values() if _matches(actor.run, query))
+
+
+def _values(run: Run, by: Sequence[Facet]) -> Iterator[tuple[str | None, ...]]:
+    """What a run counts for: one value of each facet, in all combinations."""
+    each: dict[Facet, Iterable[str | None]] = {
+        Facet.STATUS: (run.status.value,),
+        Facet.WORKFLOW: (run.workflow,),
+        Facet.ORIGIN: (run.origin,),
+        Facet.TAG: set(run.tags) or (None,),
+    }
+    return product(*(each[facet] for facet in by))
+
+
 def _matches(run: Run, query: RunQuery) -> bool:
     return (
         (not query.statuses or run.status in query.statuses)
         and (query.workflow is None or run.workflow == query.workflow)
         and (query.namespace is None or run.namespace == query.namespace)
-        and (query.tag is None or query.tag in run.tags)
-        and (not query.attributes or set(query.attributes) <= set(searchable(run.attributes)))
+        and (query.origin is None or query.origin == run.origin)
+        and set(query.tags) <= set(run.tags)
+        and (not query.where or matches(query.where, run.attributes))
         and (query.parent is None or (run.parent is not None and run.parent.incarnation == query.parent.incarnation))
-        and (query.before is None or run.incarnation < query.before)
     )

@@ -125,7 +125,7 @@ def encoded(write: Write) -> tuple[bytes, Write]:
     turn = write if isinstance(write, TurnCommit) else write.turn if isinstance(write, Create) else None
     if turn is not None:
         aside = _aside(turn)
-    if any(run.attributes for run in _new_runs(write)):
+    if any(run.attributes for run in _new_runs(write)) or (turn is not None and turn.attributes is not None):
         aside["facets"] = _facets(write, turn)
     try:
         text = _encode((_KINDS[type(write)], write, aside))
@@ -141,7 +141,7 @@ def encoded(write: Write) -> tuple[bytes, Write]:
 
 
 def _facets(write: Write, turn: TurnCommit | None) -> dict[str, Any]:
-    """What the new runs can be found by: that of a `Create`, and a turn's children and successor."""
+    """What runs can be found by: that of a `Create`, a turn's children and successor, and the turn's own run."""
     facets: dict[str, Any] = {}
     if isinstance(write, Create):
         facets["run"] = searchable(write.run.attributes)
@@ -149,6 +149,8 @@ def _facets(write: Write, turn: TurnCommit | None) -> dict[str, Any]:
         facets["starts"] = [searchable(run.attributes) for run in write.starts]
         facets["feeds"] = [searchable(feed.run.attributes) for feed in write.feeds]
     if turn is not None:
+        if turn.attributes is not None:
+            facets["own"] = searchable(turn.attributes)
         facets["children"] = [searchable(child.run.attributes) for child in turn.children]
         if turn.successor is not None:
             facets["successor"] = searchable(turn.successor.attributes)

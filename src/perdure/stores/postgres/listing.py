@@ -8,15 +8,31 @@ runs in their order, that index leads: as a range of it, sorted by all its colum
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
-from perdure.ports.store import RunQuery
+from msgspec.structs import replace
+
+from perdure.model.attributes import Compare, Condition, leading
+from perdure.ports.store import Facet, RunQuery
 from perdure.stores.postgres.rows import STATUS_CODES
+
+#: What runs are counted by.
+_FACETS: Final = {
+    Facet.STATUS: "r.status",
+    Facet.WORKFLOW: "r.workflow",
+    Facet.ORIGIN: "r.origin",
+    Facet.TAG: "t.tag",
+}
 
 
 def listing(schema: str, query: RunQuery) -> tuple[str, list[Any]]:
     """The statement and its values; it gives rows of the table `runs`. `schema`: quoted."""
     return _Listing(schema, query).statement()
+
+
+def counting(schema: str, query: RunQuery, by: Sequence[Facet]) -> tuple[str, list[Any]]:
+    """The statement and its values; it gives numbers of runs, each followed by the values of the facets."""
+    return _Listing(schema, replace(query, before=None)).counts(by)
 
 
 class _Listing:
@@ -28,6 +44,7 @@ class _Listing:
         wanted = {
             "workflow": query.workflow,
             "namespace": query.namespace,
+            "origin": query.origin,
             "parent": None if query.parent is None else query.parent.incarnation,
         }
         self._equal = {column: value for column, value in wanted.items() if value is not None}
@@ -40,17 +57,28 @@ class _Listing:
         text = f"SELECT * FROM ({' UNION ALL '.join(branches)}) AS found ORDER BY incarnation DESC {limit}"
         return text, self._values
 
+    def counts(self, by: Sequence[Facet]) -> tuple[str, list[Any]]:
+        """The order does not matter here: the planner shall find its way."""
+        conditions = [*self._plain(), *self._tagged(self._query.tags), *self._compared(self._query.where)]
+        source = f"{self._schema}.runs AS r"
+        if Facet.TAG in by:
+            source += " LEFT JOIN LATERAL (SELECT DISTINCT tag FROM unnest(r.tags) AS u (tag)) AS t ON true"
+        columns = [_FACETS[facet] for facet in by]
+        grouped = f"GROUP BY {', '.join(columns)}" if columns else ""
+        return f"SELECT {', '.join(['count(*)', *columns])} FROM {source} {_where(conditions)} {grouped}", self._values
+
     def _put(self, value: Any) -> str:
         self._values.append(value)
         return f"${len(self._values)}"
 
     def _branches(self) -> Sequence[str]:
         query = self._query
-        if query.tag is not None:
-            return [self._beside("tags", {"tag": query.tag}, query.attributes)]
-        if query.attributes:
-            name, value = query.attributes[0]
-            return [self._beside("attributes", {"name": name, "value": value}, query.attributes[1:])]
+        if query.tags:
+            first, *tags = query.tags
+            return [self._beside("tags", self._range("lead", {"tag": first}), tags, query.where)]
+        if lead := leading(query.where):
+            others = [each for each in query.where if each.name != lead]
+            return [self._beside("attributes", self._led([e for e in query.where if e.name == lead]), (), others)]
         if self._codes and not self._equal:
             return [self._of_runs(self._range("r", {"status": code})) for code in self._codes]
         if len(self._equal) == 1 and not self._codes:
@@ -74,29 +102,71 @@ class _Listing:
         else:
             conditions.append(f"({table}.{last}, {table}.incarnation) < ({value}, {self._put(self._query.before)})")
         order = f"{table}.{last} DESC, {table}.incarnation DESC"
-        if "parent" in keys:
-            conditions.append("r.parent IS NOT NULL")  # as its index says
+        # As their indexes say.
+        conditions += [f"r.{column} IS NOT NULL" for column in ("origin", "parent") if column in keys]
         return conditions, order
+
+    def _led(self, where: Sequence[Condition]) -> tuple[Sequence[str], str]:
+        """As `_range`, of the runs for which all of these hold, which are of one attribute.
+
+        Those of one value lie in their order. Those of a range do not: all of it is read from the index, and sorted.
+        """
+        keys = [each.key for each in where if each.compare is Compare.EQ]
+        if keys:
+            conditions, order = self._range("lead", {"name": where[0].name, "value": keys[0]})
+            return [*conditions, *self._tests("lead", where)], order
+        conditions = [f"lead.name = {self._put(where[0].name)}", *self._tests("lead", where)]
+        if self._query.before is not None:
+            conditions.append(f"lead.incarnation < {self._put(self._query.before)}")
+        return conditions, "lead.incarnation DESC"
+
+    def _tests(self, table: str, where: Sequence[Condition]) -> list[str]:
+        tests = [test for each in where for test in each.tests()]
+        return [f"{table}.value {operator} {self._put(key)}" for operator, key in tests]
 
     def _of_runs(self, what: tuple[Sequence[str], str]) -> str:
         conditions, order = what
-        where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-        return f"SELECT r.* FROM {self._schema}.runs AS r {where} ORDER BY {order}"
+        return f"SELECT r.* FROM {self._schema}.runs AS r {_where(conditions)} ORDER BY {order}"
 
-    def _beside(self, table: str, keys: dict[str, Any], attributes: Sequence[tuple[str, str]]) -> str:
-        """A table beside that of runs leads, and each run is looked up (OFFSET 0: that is not to become another join)."""
-        leads, order = self._range("lead", keys)
+    def _beside(
+        self, table: str, leads: tuple[Sequence[str], str], tags: Sequence[str], where: Sequence[Condition]
+    ) -> str:
+        """A table beside that of runs leads, and each run is looked up (OFFSET 0: that is not to become another join).
+
+        The order stands twice: what must be sorted is sorted before runs are looked up, and those of one value need not be.
+        """
+        conditions, order = leads
+        looked_up = ["r.incarnation = lead.incarnation", *self._plain(), *self._tagged(tags), *self._compared(where)]
+        return (
+            f"SELECT r.* FROM (SELECT * FROM {self._schema}.{table} AS lead {_where(conditions)} "
+            f"ORDER BY {order}) AS lead CROSS JOIN LATERAL "
+            f"(SELECT * FROM {self._schema}.runs AS r {_where(looked_up)} OFFSET 0) AS r ORDER BY {order}"
+        )
+
+    def _plain(self) -> list[str]:
+        """What is asked of the run's own row, but for its place."""
         conditions = [f"r.{column} = {self._put(value)}" for column, value in self._equal.items()]
         if self._codes:
             conditions.append(f"r.status IN ({', '.join(map(str, self._codes))})")
-        for name, value in attributes:
+        return conditions
+
+    def _tagged(self, tags: Sequence[str]) -> list[str]:
+        return [
+            f"EXISTS (SELECT 1 FROM {self._schema}.tags AS g WHERE g.tag = {self._put(tag)} "
+            "AND g.incarnation = r.incarnation OFFSET 0)"
+            for tag in tags
+        ]
+
+    def _compared(self, where: Sequence[Condition]) -> list[str]:
+        conditions: list[str] = []
+        for name in dict.fromkeys(each.name for each in where):
+            tests = self._tests("a", [each for each in where if each.name == name])
             conditions.append(
-                f"EXISTS (SELECT 1 FROM {self._schema}.attributes AS a WHERE a.name = {self._put(name)} "
-                f"AND a.value = {self._put(value)} AND a.incarnation = r.incarnation OFFSET 0)"
+                f"EXISTS (SELECT 1 FROM {self._schema}.attributes AS a WHERE a.incarnation = r.incarnation "
+                f"AND {' AND '.join([f'a.name = {self._put(name)}', *tests])} OFFSET 0)"
             )
-        looked_up = " AND ".join(["r.incarnation = lead.incarnation", *conditions])
-        return (
-            f"SELECT r.* FROM {self._schema}.{table} AS lead CROSS JOIN LATERAL "
-            f"(SELECT * FROM {self._schema}.runs AS r WHERE {looked_up} OFFSET 0) AS r "
-            f"WHERE {' AND '.join(leads)} ORDER BY {order}"
-        )
+        return conditions
+
+
+def _where(conditions: Sequence[str]) -> str:
+    return f"WHERE {' AND '.join(conditions)}" if conditions else ""

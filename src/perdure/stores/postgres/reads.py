@@ -9,9 +9,9 @@ from perdure.model.bounds import out_of_bounds
 from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run
-from perdure.ports.store import RunQuery, Standing
+from perdure.ports.store import Count, Facet, RunQuery, Standing
 from perdure.stores.postgres.connections import Connections
-from perdure.stores.postgres.listing import listing
+from perdure.stores.postgres.listing import counting, listing
 from perdure.stores.postgres.place import Place
 from perdure.stores.postgres.rows import STATUSES, Row, to_entry, to_message, to_run
 
@@ -59,7 +59,26 @@ class Reads:
         }
 
     async def runs(self, query: RunQuery) -> Sequence[Run]:
-        if out_of_bounds((query.workflow, query.namespace, query.tag, query.before, query.attributes)):
+        if _unanswerable(query):
             return []
         text, values = listing(self._schema, query)
         return list(map(to_run, await self.fetch(text, *values)))
+
+    async def count(self, query: RunQuery, by: Sequence[Facet]) -> Sequence[Count]:
+        if _unanswerable(query):
+            return [] if by else [Count((), 0)]
+        text, values = counting(self._schema, query, by)
+        rows = await self.fetch(text, *values)
+        return [Count(tuple(map(_facet_value, by, row)), number) for number, *row in rows]
+
+
+def _unanswerable(query: RunQuery) -> bool:
+    """No run has what the query asks for: PostgreSQL cannot even be asked."""
+    asked = (query.workflow, query.namespace, query.origin, query.tags, query.before, query.limit, query.where)
+    return out_of_bounds(asked) is not None
+
+
+def _facet_value(facet: Facet, cell: str | int | None) -> str | None:
+    if facet is Facet.STATUS and isinstance(cell, int):
+        return STATUSES[cell].value
+    return None if cell is None else str(cell)

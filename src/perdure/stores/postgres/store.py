@@ -16,7 +16,7 @@ from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run, Status
 from perdure.ports.clock import Clock
-from perdure.ports.store import Claimed, ClaimRequest, Finding, Held, Member, RunQuery, Serves, Standing
+from perdure.ports.store import Claimed, ClaimRequest, Count, Facet, Finding, Held, Member, RunQuery, Serves, Standing
 from perdure.stores.postgres import schema
 from perdure.stores.postgres.batches import Batches
 from perdure.stores.postgres.claims import Claims
@@ -173,6 +173,9 @@ class PostgresStore:
 
     async def runs(self, query: RunQuery) -> Sequence[Run]:
         return await self._open.reads.runs(query)
+
+    async def count(self, query: RunQuery, by: Sequence[Facet]) -> Sequence[Count]:
+        return await self._open.reads.count(query, by)
 
     async def messages(self, incarnation: int) -> Sequence[Message]:
         return await self._open.reads.messages(incarnation)

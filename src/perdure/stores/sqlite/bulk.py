@@ -94,6 +94,7 @@ def _is_plain(turn: TurnCommit) -> bool:
         or turn.cancels
         or turn.sends
         or turn.values
+        or turn.attributes is not None
         or turn.successor is not None
         or turn.status in _CASCADING
     )

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
-from perdure.model.attributes import searchable
 from perdure.model.commit import Join, NewChild
 from perdure.model.endings import start_failure
 from perdure.model.failure import encode_failure
@@ -132,7 +131,7 @@ def runs_of(tx: Transaction, incarnations: Sequence[int]) -> tuple[Run, ...]:
 
 
 #: Everything that hangs on a run, in no table order that matters: nothing of it outlives the transaction.
-_BELONGINGS: Final = ("history", "messages", "deliveries", "waits", "run_values", "inputs", "runs")
+_BELONGINGS: Final = ("history", "messages", "deliveries", "waits", "run_values", "attributes", "inputs", "runs")
 
 
 def delete_tree(tx: Transaction, incarnation: int, error: bytes) -> tuple[Run, ...]:
@@ -145,8 +144,6 @@ def delete_tree(tx: Transaction, incarnation: int, error: bytes) -> tuple[Run, .
     tx.flush()  # History that this very transaction wrote goes too.
     tags = [(tag, run.incarnation) for run in gone for tag in run.tags]
     tx.connection.executemany("DELETE FROM tags WHERE tag = ? AND incarnation = ?", tags)
-    attributes = [(*attribute, run.incarnation) for run in gone for attribute in searchable(run.attributes)]
-    tx.connection.executemany("DELETE FROM attributes WHERE name = ? AND value = ? AND incarnation = ?", attributes)
     for part in parts([(member,) for member in members]):
         for table in _BELONGINGS:
             execute_sized(tx.connection, f"DELETE FROM {table} WHERE incarnation IN (@rows)", 1, part)

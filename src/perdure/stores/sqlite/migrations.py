@@ -259,10 +259,19 @@ _EVENTS: Final = (
     """,
 )
 
+_SEARCH: Final = (
+    # `value` is from now on the key that `perdure.model.attributes` makes of a value, whose order is that of the values.
+    "CREATE INDEX attributes_by_run ON attributes (incarnation, name)",
+    "DELETE FROM attributes",
+    _ATTRIBUTES[1],
+    "CREATE INDEX runs_by_origin ON runs (origin) WHERE origin IS NOT NULL",
+)
+
 MIGRATIONS: Final = (
     Migration(1, "initial", _INITIAL),
     Migration(2, "fleet", _FLEET),
     Migration(3, "attributes", _ATTRIBUTES),
     Migration(4, "carriers", _CARRIERS),
     Migration(5, "events", _EVENTS),
+    Migration(6, "search", _SEARCH),
 )

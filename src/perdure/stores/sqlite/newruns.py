@@ -106,8 +106,18 @@ def add_beside(tx: Transaction, incarnation: int, run: NewRun) -> None:
         tx.execute("INSERT INTO inputs VALUES (?, ?)", (incarnation, run.input))
     for tag in run.tags:
         tx.execute("INSERT INTO tags VALUES (?, ?) ON CONFLICT DO NOTHING", (tag, incarnation))
-    for name, value in searchable(run.attributes):
-        tx.execute("INSERT INTO attributes VALUES (?, ?, ?)", (name, value, incarnation))
+    _add_attributes(tx, incarnation, run.attributes)
+
+
+def change_attributes(tx: Transaction, incarnation: int, attributes: bytes) -> None:
+    tx.execute("UPDATE runs SET attributes = ? WHERE incarnation = ?", (attributes, incarnation))
+    tx.execute("DELETE FROM attributes WHERE incarnation = ?", (incarnation,))
+    _add_attributes(tx, incarnation, attributes)
+
+
+def _add_attributes(tx: Transaction, incarnation: int, attributes: bytes | None) -> None:
+    for name, key in searchable(attributes):
+        tx.execute("INSERT INTO attributes VALUES (?, ?, ?)", (name, key, incarnation))
 
 
 def insert_run(tx: Transaction, run: NewRun, parent: Parent | None) -> int:

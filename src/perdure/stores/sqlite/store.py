@@ -15,8 +15,8 @@ from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run
 from perdure.ports.clock import Clock
-from perdure.ports.store import Claimed, ClaimRequest, Finding, Held, Member, RunQuery, Serves, Standing
-from perdure.stores.sqlite import audits, claims, events, fleet, reads, schema
+from perdure.ports.store import Claimed, ClaimRequest, Count, Facet, Finding, Held, Member, RunQuery, Serves, Standing
+from perdure.stores.sqlite import audits, claims, events, fleet, listing, reads, schema
 from perdure.stores.sqlite.connection import BUSY_DEADLINE, check_arguments
 from perdure.stores.sqlite.migrations import Migration
 from perdure.stores.sqlite.place import Place
@@ -145,7 +145,10 @@ class SqliteStore:
         return cast("Mapping[int, Standing]", await self._reading().call(call))
 
     async def runs(self, query: RunQuery) -> Sequence[Run]:
-        return cast("Sequence[Run]", await self._reading().call(partial(reads.runs, query=query)))
+        return cast("Sequence[Run]", await self._reading().call(partial(listing.runs, query=query)))
+
+    async def count(self, query: RunQuery, by: Sequence[Facet]) -> Sequence[Count]:
+        return cast("Sequence[Count]", await self._reading().call(partial(listing.count, query=query, by=by)))
 
     async def messages(self, incarnation: int) -> Sequence[Message]:
         call = partial(reads.messages, incarnation=incarnation)

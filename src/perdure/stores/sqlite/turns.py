@@ -9,7 +9,7 @@ from perdure.model.endings import cancelled_failure
 from perdure.model.failure import encode_failure
 from perdure.model.messages import holds_up
 from perdure.model.run import TERMINAL, NewRun, Parent, Run, RunKey, Status
-from perdure.stores.sqlite import events, families, inboxes, waits
+from perdure.stores.sqlite import events, families, inboxes, newruns, waits
 from perdure.stores.sqlite.newruns import insert_run
 from perdure.stores.sqlite.rows import STATUS_CODES
 from perdure.stores.sqlite.transaction import Transaction
@@ -94,6 +94,8 @@ def _record(tx: Transaction, incarnation: int, turn: TurnCommit) -> None:
             "ON CONFLICT (incarnation, key) DO UPDATE SET payload = excluded.payload",
             (incarnation, key, payload),
         )
+    if turn.attributes is not None:
+        newruns.change_attributes(tx, incarnation, turn.attributes)
 
 
 def _reach_out(tx: Transaction, key: RunKey, namespace: str, turn: TurnCommit) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from perdure.testing.clock import ManualClock
 from perdure.testing.conformance import (
+    attributes,
     audits,
     batches,
     blocked,
@@ -17,6 +18,7 @@ from perdure.testing.conformance import (
     claims,
     concurrency,
     continuation,
+    counts,
     create,
     deletion,
     events,
@@ -54,6 +56,8 @@ _TOPICS: tuple[ModuleType, ...] = (
     histories,
     audits,
     listing,
+    attributes,
+    counts,
     standing,
     hostile,
     concurrency,

@@ -75,11 +75,11 @@ async def test_names_in_every_field_of_a_run(kit: Kit) -> None:
         for query in (
             RunQuery(workflow=name),
             RunQuery(namespace=name),
-            RunQuery(tag=name),
-            RunQuery(workflow=name, namespace=name, tag=name, statuses=(Status.RUNNING,)),
+            RunQuery(tags=(name,)),
+            RunQuery(workflow=name, namespace=name, tags=(name,), statuses=(Status.RUNNING,)),
         ):
             assert [each.id for each in await kit.store.runs(query)] == [name]
-    assert len(await kit.store.runs(RunQuery(tag="x", limit=100))) == len(NAMES)
+    assert len(await kit.store.runs(RunQuery(tags=("x",), limit=100))) == len(NAMES)
 
 
 async def test_names_that_look_alike_are_different(kit: Kit) -> None:

@@ -14,9 +14,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.model.commit import Changed, Create, Published, TokenWait, Unstorable, Write
+from perdure.model.conditions import attr
 from perdure.model.events import EventWait
 from perdure.model.run import Run
-from perdure.ports.store import ClaimRequest, Finding, Held, Process, Renewal, RunQuery, Serves, Standing, Store
+from perdure.ports.store import ClaimRequest, Facet, Finding, Held, Process, Renewal, RunQuery, Serves, Standing, Store
 from perdure.stores.memory import MemoryStore
 from perdure.testing.clock import ManualClock
 from perdure.testing.conformance.kit import LEASE, SECOND, StoreFactory, new, request, turn
@@ -24,12 +25,15 @@ from perdure.testing.conformance.script import EVENTS, NAMESPACES, TOKENS, VALUE
 
 EVERYTHING = RunQuery(limit=1_000_000)
 QUERIES = (
-    RunQuery(tag="x", limit=3),
+    RunQuery(tags=("x",), limit=3),
     RunQuery(namespace="red", limit=1_000),
     RunQuery(limit=2),
-    RunQuery(attributes=(("size", "2"),)),
-    RunQuery(attributes=(("size", "1"), ("name", '"x"')), tag="x", limit=3),
+    RunQuery(where=(attr("size") == 2,)),
+    RunQuery(where=(attr("size") == 1, attr("name") == "x"), tags=("x",), limit=3),
+    RunQuery(where=(attr("size") > 1, attr("size") != 3), limit=3),
+    RunQuery(origin="web", tags=("x", "y")),
 )
+FACETS = ((), (Facet.STATUS, Facet.ORIGIN), (Facet.TAG, Facet.WORKFLOW))
 #: More than one script keeps at one token.
 WAITS = 60
 
@@ -213,6 +217,9 @@ class Duel:
         for query in QUERIES:
             ours, theirs = await self.oracle.store.runs(query), await self.tested.store.runs(query)
             self._same(f"{query!r}", list(ours), list(theirs))
+            for by in FACETS:
+                mine, other = await self.oracle.store.count(query, by), await self.tested.store.count(query, by)
+                self._same(f"the counts of {query!r}", sorted(map(repr, mine)), sorted(map(repr, other)))
 
     async def _compare_run(self, one: Run, two: Run) -> None:
         ours, theirs = self.oracle.store, self.tested.store

@@ -30,7 +30,7 @@ OWNERS = ("ada", "bob")
 TOKENS = ("t", "u")
 NAMESPACES = ("default", "red")
 PRINTS = ("print-a", "print-b")
-ATTRIBUTES = (None, b'{"size":1,"name":"x"}', b'{"size": 2}', b'{"size":[2]}', b"2")
+ATTRIBUTES = (None, b'{"size":1,"name":"x"}', b'{"size": 2}', b'{"size":3.5}', b'{"size":[2]}', b"2")
 VALUES = ("k", "l")
 #: Few, so that ids conflict, are used again, and belong to somebody else.
 RUN_IDS = tuple("abcdef")
@@ -165,6 +165,7 @@ class Script:
             priority=self.random.choice((None, None, 0, 3, -1)),
             tags=self.some(("x", "y")),
             attributes=self.random.choice(ATTRIBUTES),
+            origin=self.random.choice((None, "web")),
             start_at=self.now + self.random.randint(-5, 20) * SECOND if self.chance(2) else None,
             timeout=60 * SECOND if self.chance(2) else None,
             format=FORMAT + self.chance(1),
@@ -222,6 +223,7 @@ class Script:
             spares=self.chance(3),
             sends=self.some((self._message(), self._message())),
             values=tuple((value, str(self.next_seq()).encode()) for value in self.some(VALUES)),
+            attributes=self.random.choice(ATTRIBUTES) if self.chance(2) else None,
             started_at=self.now if self.chance(3) else None,
             output=b'"done"' if status is Status.COMPLETED else None,
             error=b'"bad"' if ends or status is Status.BLOCKED else None,

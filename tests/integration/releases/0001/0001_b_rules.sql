@@ -477,6 +477,12 @@ BEGIN
         INSERT INTO @schema@.run_values VALUES (_me, _each ->> 0, decode(_each ->> 1, 'base64'))
         ON CONFLICT (incarnation, key) DO UPDATE SET payload = excluded.payload;
     END LOOP;
+    IF _turn ->> 'attributes' IS NOT NULL THEN
+        UPDATE @schema@.runs SET attributes = decode(_turn ->> 'attributes', 'base64') WHERE incarnation = _me;
+        DELETE FROM @schema@.attributes WHERE incarnation = _me;
+        INSERT INTO @schema@.attributes
+        SELECT f.pair ->> 0, f.pair ->> 1, _me FROM jsonb_array_elements(_aside #> '{facets,own}') AS f (pair);
+    END IF;
 
     -- What concerns others: tokens, children, messages.
     IF cardinality(_unwaits) > 0 THEN

@@ -58,6 +58,7 @@ CREATE INDEX runs_due ON @schema@.runs (definition, namespace, urgency, wake_at,
 CREATE INDEX runs_by_status ON @schema@.runs (status, incarnation);
 CREATE INDEX runs_by_workflow ON @schema@.runs (workflow, incarnation);
 CREATE INDEX runs_by_namespace ON @schema@.runs (namespace, incarnation);
+CREATE INDEX runs_by_origin ON @schema@.runs (origin, incarnation) WHERE origin IS NOT NULL;
 CREATE INDEX runs_by_parent ON @schema@.runs (parent, incarnation) WHERE parent IS NOT NULL;
 -- What the audit looks for, as far as the row itself says it: empty as long as we make no mistake. (Not `seen` or `inbox`:
 -- a column that an index names makes each change of it touch all indexes.)
@@ -70,14 +71,15 @@ CREATE TABLE @schema@.tags (
     PRIMARY KEY (tag, incarnation)
 );
 
--- What runs can be found by of their attributes: see perdure.model.attributes.
+-- What runs can be found by of their attributes: `value` is the key that perdure.model.attributes makes of a value, whose order
+-- is that of the values.
 CREATE TABLE @schema@.attributes (
     name text COLLATE "C" NOT NULL,
     value text COLLATE "C" NOT NULL,
     incarnation bigint NOT NULL,
     PRIMARY KEY (name, value, incarnation)
 );
-CREATE INDEX attributes_by_run ON @schema@.attributes (incarnation);
+CREATE INDEX attributes_by_run ON @schema@.attributes (incarnation, name);
 
 CREATE TABLE @schema@.history (
     incarnation bigint NOT NULL,
