@@ -68,7 +68,6 @@ class Executor:
         self.attempts = Attempts(means, self.drive, self._schedule, self._let_go)
         #: Called when a held run was let go: there is room again. With a time: some run wants to be looked at then.
         self.on_room: Callable[[int | None], None] = lambda wake_at: None
-        self._links = means.settings.links()
         self._bodies: dict[WorkflowDefinition[Any, Any], WorkflowBody] = {}
         self.steps = Steps(means, self.attempts, self.nudges.sure)
 
@@ -76,7 +75,9 @@ class Executor:
         """A new instance of a run."""
         body = self._bodies.get(definition)
         if body is None:
-            body = self._bodies[definition] = WorkflowBody(definition, self._means.registry, self._links)
+            body = self._bodies[definition] = WorkflowBody(
+                definition, self._means.registry, self._means.settings.links()
+            )
         return Instance(run, body)
 
     # -- how a run comes in -------------------------------------------------------------------------------------------
