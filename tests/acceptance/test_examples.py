@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
+import socket
 import sys
+import urllib.error
+import urllib.parse
+import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import islice
@@ -184,3 +189,46 @@ async def test_a_subscription_outlives_its_process_hears_changes_and_goes_on_yea
         await run(tmp_path, "subscription", "change", "ada", "none")
         await serve.line("ada left, having paid")
         assert await serve.end() == []
+
+
+# ---------------------------------------------------------------- approval
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+def fetched(url: str, form: dict[str, str] | None = None) -> tuple[int, str]:
+    data = None if form is None else urllib.parse.urlencode(form).encode()
+    try:
+        with urllib.request.urlopen(url, data, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+async def test_an_expense_is_approved_on_its_page_also_after_a_kill(tmp_path: Path) -> None:
+    port = free_port()
+    arguments = ("approval", port, 950, "ada", "bob")
+    async with running(tmp_path, *arguments) as program:
+        lines = [await program.line("950?") for _ in range(2)]
+        await program.kill(signal.SIGTERM)
+    link = next(line for line in lines if line.startswith("bob:")).split()[-1]
+    async with running(tmp_path, *arguments) as program:
+        for attempt in range(100):
+            try:
+                status, page = await asyncio.to_thread(fetched, link)
+                break
+            except OSError:
+                assert attempt < 99
+                await asyncio.sleep(0.1)
+        assert status == 200
+        action = re.findall(r'action="([^"]+)"', page)[0]
+        where = f"http://127.0.0.1:{port}{action}"
+        assert (await asyncio.to_thread(fetched, where + "x", {"option": "approve"}))[0] == 404
+        answer = await asyncio.to_thread(fetched, where, {"option": "approve", "comment": "for the hall"})
+        assert answer == (202, "accepted\n")
+        assert (await program.end())[-1] == "bob said approve: for the hall"

@@ -562,3 +562,46 @@ async def test_a_signal_that_wakes_a_run_on_its_way_is_not_lost_between_two_proc
             await going.reached.wait()
             going.release()
         assert await run.result() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("how", ["nudge", "renewal", "late"])
+async def test_f17_a_signal_that_goes_from_one_wait_of_a_run_to_its_next_is_taken_once(world: World, how: str) -> None:
+    """A turn gives up one wait for a token and begins another; while it is being committed the signal came for the first."""
+    barrier = Barrier()
+
+    @workflow
+    async def twice(ctx: Context) -> list[int]:
+        first = asyncio.ensure_future(ctx.wait_for_signal("go", token=TOKEN))
+        await ctx.local_step("gate", barrier.wait)
+        first.cancel()
+        got = [await ctx.wait_for_signal("go", token=TOKEN, type=int)]
+        try:
+            got.append(await ctx.wait_for_signal("go", token=TOKEN, type=int, timeout=5))
+        except SignalTimeout:
+            pass
+        return got
+
+    gate = world.gate()
+    async with world.app(twice, store=gate) as app, world.client() as client:
+        run = await app.start(twice, id="r1")
+        await barrier.reached.wait()
+        parking = gate.stop("before", "write", parks)
+        reading = gate.stop("after", "messages") if how == "late" else None
+        barrier.open()
+        await parking.reached.wait()
+        if how == "renewal":
+            await client.signal("go", 1, token=TOKEN)
+            app.engine.renewal.kick()
+        else:
+            await app.signal("go", 1, token=TOKEN)
+        if reading is not None:
+            await reading.reached.wait()
+        for _ in range(100):
+            await let_others_go_on()
+        parking.release()
+        for _ in range(100):
+            await let_others_go_on()
+        if reading is not None:
+            reading.release()
+        await app.tick(6)
+        assert await run.result() == [1]

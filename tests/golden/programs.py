@@ -626,6 +626,43 @@ async def drive_cancelled_with_undo(app: TestApp) -> RunHandle[Any]:
     return run
 
 
+# ---------------------------------------------------------------- where the world comes in
+
+
+@workflow
+async def places(ctx: Context) -> list[Any]:
+    hook, other = ctx.webhook(), ctx.webhook()
+    got: list[Any] = [hook.token, other.token]
+    await ctx.breakpoint("look")
+    got.append(await hook.wait())
+    try:
+        await other.wait(timeout=30)
+    except SignalTimeout as error:
+        got.append(str(error))
+    got.append(await other.wait(type=int))
+    got.append(await ctx.task("ship", lambda: "asked", type=str))
+    try:
+        await ctx.task("ship", lambda: "asked", within=100)
+    except FatalError as error:
+        got.append([str(error), error.code, error.details])
+    return got
+
+
+async def drive_places(app: TestApp) -> RunHandle[Any]:
+    run = await app.start(places, id="golden")
+    await app.signal(token="wh:golden:0", payload="early")
+    await app.settle()
+    await run.resume()
+    await app.tick(31)
+    await app.signal(token="wh:golden:1", payload=7)
+    await app.settle()
+    await run.complete_task("ship", "parcel")
+    await app.settle()
+    await run.fail_task("ship", "lost", code="lost", details=[1])
+    await app.settle()
+    return run
+
+
 # ---------------------------------------------------------------- their names
 
 Drive = Callable[[TestApp], Coroutine[Any, Any, RunHandle[Any]]]
@@ -654,6 +691,7 @@ PROGRAMS = {
     "cancelled": Program(cancelled, drive_cancelled),
     "failed": Program(failed, drive_failed),
     "logged": Program(logged, drive_logged),
+    "places": Program(places, drive_places),
     "updates": Program(updates, drive_updates),
     "events": Program(events, drive_events),
     "full-batch": Program(accumulate, drive_full_batch),

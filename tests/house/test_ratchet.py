@@ -49,10 +49,10 @@ FULL_CLASSES: dict[str, Allowed] = {
     "perdure.engine.engine.Engine": Allowed(12, "one field a part, started and stopped in one place"),
     "perdure.engine.events.Lifecycle": Allowed(12, "an event's facts, flat as subscribers and logs want them"),
     "perdure.engine.held.Held": Allowed(
-        16, "all that is in flight for one run: in two places it could disagree with itself"
+        17, "all that is in flight for one run: in two places it could disagree with itself"
     ),
-    "perdure.engine.settings.Settings": Allowed(14, "one field a setting"),
-    "perdure.engine.settings.SettingsKeywords": Allowed(14, "one field a setting"),
+    "perdure.engine.settings.Settings": Allowed(16, "one field a setting"),
+    "perdure.engine.settings.SettingsKeywords": Allowed(16, "one field a setting"),
     "perdure.model.steps.Step": Allowed(15, "a row of a run's timeline"),
     "perdure.ports.store.Process": Allowed(11, "what a process says of itself, as `perdure fleet` shows it"),
     "perdure.model.commit.TurnCommit": Allowed(25, ROW),

@@ -11,17 +11,25 @@ from perdure.authoring.registry import Registry
 from perdure.authoring.updates import Update
 from perdure.authoring.workflow import WorkflowDefinition
 from perdure.core.instance import Instance
+from perdure.model.links import NO_LINKS, Links
 
 
 class Seat(ContextMarker):
     """One workflow run, seen from inside its body."""
 
-    __slots__ = ("_definition", "_instance", "_queries", "_registry", "_updates")
+    __slots__ = ("_definition", "_instance", "_links", "_queries", "_registry", "_updates")
 
-    def __init__(self, instance: Instance, registry: Registry, definition: WorkflowDefinition[Any, Any]) -> None:
+    def __init__(
+        self,
+        instance: Instance,
+        registry: Registry,
+        definition: WorkflowDefinition[Any, Any],
+        links: Links = NO_LINKS,
+    ) -> None:
         self._instance = instance
         self._registry = registry
         self._definition = definition
+        self._links = links
         self._queries: dict[str, Query] | None = None
         #: Taken and not answered, by id.
         self._updates: dict[str, Update[Any]] | None = None

@@ -11,6 +11,7 @@ from perdure.model.failure import decode_failure
 from perdure.model.history import Op
 from perdure.model.run import TERMINAL, Run, Status
 from perdure.model.steps import State, Step
+from perdure.model.tokens import shown_token
 
 _CHILDREN = frozenset({Op.CHILD, Op.JOIN})
 
@@ -18,7 +19,8 @@ _CHILDREN = frozenset({Op.CHILD, Op.JOIN})
 class Wait(Struct, frozen=True):
     """One thing that a run waits for. Times are microseconds."""
 
-    #: `worker`, `code`, `start`, or the kind of an operation: `step`, `timer`, `signal`, `update`, `token`, `event`, `child`.
+    #: `worker`, `code`, `start`, or the kind of an operation: `step`, `timer`, `signal`, `update`, `child`, or that of a token:
+    #: `webhook`, `breakpoint`, `task`, `event`, `token`.
     what: str
     #: The signal's, step's or child's name; the workflow's for a worker or code.
     name: str
@@ -64,7 +66,9 @@ def _operations(steps: Sequence[Step], children: Mapping[str, Run], *, running: 
             child = children.get(step.name)
             yield Wait("child", step.name, step.issued_at, None, f"is {child.status}" if child else "")
         elif step.op is Op.SIGNAL and step.input is not None:
-            yield Wait("token", step.input.decode("utf-8", "replace"), step.issued_at, step.due)
+            token = shown_token(step.input.decode("utf-8", "replace"))
+            name = step.name.partition(":")[2] or token.name if token.what in ("breakpoint", "task") else token.name
+            yield Wait(token.what, name, step.issued_at, step.due)
         elif step.op is Op.EVENT:
             fitting = "" if step.input is None else f"that fits {step.input.decode('utf-8', 'replace')}"
             yield Wait("event", step.name, step.issued_at, step.due, fitting)

@@ -75,7 +75,9 @@ class Executor:
         """A new instance of a run."""
         body = self._bodies.get(definition)
         if body is None:
-            body = self._bodies[definition] = WorkflowBody(definition, self._means.registry)
+            body = self._bodies[definition] = WorkflowBody(
+                definition, self._means.registry, self._means.settings.links()
+            )
         return Instance(run, body)
 
     # -- how a run comes in -------------------------------------------------------------------------------------------
@@ -204,6 +206,9 @@ class Executor:
             held.n += len(commit.entries)
             held.taken = []
             turn.speak()
+            if commit.unwaits:
+                held.doubt_tokens()
+                self.nudges.run(held.key.incarnation)
             self._announce(held, commit, rests=isinstance(answer, Applied))
             if isinstance(answer, Moved):
                 held.arrivals.extend(answer.messages)

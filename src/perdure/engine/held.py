@@ -11,6 +11,7 @@ from perdure.core.settle import Standing
 from perdure.core.turn import Arrival, Turn
 from perdure.model.commit import TurnCommit
 from perdure.model.history import Entry
+from perdure.model.messages import Message
 from perdure.model.run import RunKey
 from perdure.ports.clock import Alarm
 
@@ -54,6 +55,7 @@ class Held:
         "tasks",
         "turn",
         "until",
+        "unwaited",
     )
 
     def __init__(
@@ -80,6 +82,8 @@ class Held:
         self.commit: TurnCommit | None = None
         self.turn: Turn | None = None
         self.taken: list[Arrival] = []
+        #: How many commits have ended waits for tokens: messages read before such a one may have gone back to their token.
+        self.unwaited = 0
         #: True while a drive is queued on the loop.
         self.scheduled = False
         #: True once the run is not ours any more: whatever still comes for it is dropped.
@@ -103,6 +107,11 @@ class Held:
     def at_rest(self) -> bool:
         """True if its instance stands where its last commit left it: no turn is on its way, none was thrown away."""
         return self.commit is None and not self.gone and NO_SEQ not in self.tasks
+
+    def doubt_tokens(self) -> None:
+        """A commit ended waits for tokens. What has arrived for them may since have another number, or another run."""
+        self.unwaited += 1
+        self.arrivals = [a for a in self.arrivals if not isinstance(a, Message) or a.token is None]
 
     def let_go(self) -> None:
         """Stop everything that runs for it here."""

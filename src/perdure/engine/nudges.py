@@ -71,7 +71,9 @@ class Nudges:
                 continue
             if not renewal.lost:
                 held.until = until
-                self._deliver(held, renewal.messages)
+                self._deliver(held, [message for message in renewal.messages if message.token is None])
+                if any(message.token is not None for message in renewal.messages):
+                    self.run(claim.incarnation)  # as they stand by now
                 if len(held.tasks) != len(held.instance.steps):
                     self._schedule(held)  # perhaps they had to wait for this
             elif held.commit is None:  # else the commit's own answer says it, and what became of the run
@@ -81,9 +83,13 @@ class Nudges:
         try:
             while self._nudged:
                 incarnation = self._nudged.pop()
+                before = self._holdings.get(incarnation)
+                unwaited = before.unwaited if before is not None else 0
                 messages = await self._means.store.messages(incarnation)
                 held = self._holdings.get(incarnation)
-                if held is not None:
+                if held is not None and held is before and held.unwaited != unwaited:
+                    self._nudged.add(incarnation)  # perhaps read before some of them went back to their token
+                elif held is not None:
                     self._deliver(held, messages)
                 else:
                     self.missed()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final, Literal, TypedDict
 
@@ -11,6 +12,7 @@ from msgspec import Struct
 from perdure.model.durations import positive_micros
 from perdure.model.errors import UsageError
 from perdure.model.ids import check_name
+from perdure.model.links import SHORTEST_SECRET, Links
 from perdure.model.shown import shown
 
 _SECOND: Final = 1_000_000
@@ -49,6 +51,10 @@ class SettingsKeywords(TypedDict, total=False):
     dead_loop: float | timedelta
     #: How long closing the app waits for what runs.
     drain: float | timedelta
+    #: Signs links; 32 characters or more. Of several the first signs, all are believed: to change it, put the new one first.
+    secret: str | Sequence[str]
+    #: Where links to webhooks lead: the URL that `perdure.console.webhooks(app)` is served at.
+    webhook_url: str
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -69,6 +75,16 @@ class Settings(Struct, frozen=True, kw_only=True):
     slow_loop: int = _SECOND
     dead_loop: int = 60 * _SECOND
     drain: int = 10 * _SECOND
+    secret: tuple[str, ...] = ()
+    webhook_url: str | None = None
+
+    def links(self) -> Links:
+        """Makes and reads the app's links."""
+        return Links(self.webhook_url, self.secret)
+
+    def __repr__(self) -> str:
+        """Without the secrets."""
+        return f"Settings(namespace={self.namespace!r}, ...)"
 
 
 def settings(keywords: Mapping[str, Any]) -> Settings:
@@ -113,6 +129,24 @@ def _choice(name: str, value: object) -> str:
     return str(value)
 
 
+def _secret(name: str, value: object) -> tuple[str, ...]:
+    given: Any = (value,) if isinstance(value, str) else value
+    found: tuple[Any, ...] = tuple(given) if isinstance(value, str | list | tuple) else ()
+    if not found or any(not isinstance(each, str) or len(each) < SHORTEST_SECRET for each in found):
+        # Never shown: it may be nearly right.
+        raise UsageError(
+            f"{name} must be a text of at least {SHORTEST_SECRET} characters, or a list of them; make one with "
+            "`python -c 'import secrets; print(secrets.token_hex(32))'`"
+        )
+    return found
+
+
+def _base_url(name: str, value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"https?://[^\s?#]+", value):
+        raise UsageError(f"{name} must be a URL like 'https://example.org/hooks', not {shown(value)}")
+    return value.rstrip("/")
+
+
 _CHECKS: Final[Mapping[str, Any]] = {
     "namespace": _namespace,
     "max_runs": _count,
@@ -129,4 +163,6 @@ _CHECKS: Final[Mapping[str, Any]] = {
     "slow_loop": _duration,
     "dead_loop": _duration,
     "drain": _duration,
+    "secret": _secret,
+    "webhook_url": _base_url,
 }
