@@ -521,7 +521,7 @@ async def test_cancel_12_without_a_filter_it_is_refused(world: World) -> None:
             ({"tag": "x", "reason": 5}, "reason"),
         ):
             with pytest.raises(UsageError, match=match):
-                await app.cancel_where(**wrong)  # type: ignore[arg-type]
+                await app.cancel_where(**wrong)
         with pytest.raises(TypeError, match="compensated"):
             await app.cancel_where(tag="x", compensated=True)  # type: ignore[call-arg]
         assert await run.status() is Status.SUSPENDED
