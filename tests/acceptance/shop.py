@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from perdure import Context, FatalError, Perdure, RunHandle, Status, step, workflow
+from perdure import Context, FatalError, Perdure, RunHandle, Status, Undo, step, workflow
 from perdure.model.steps import State
 
 
@@ -23,6 +23,22 @@ async def refuse(n: int) -> int:
 @step
 async def explode(text: str) -> int:
     raise FatalError(text)
+
+
+@step
+async def release(undo: Undo[str, str]) -> str:
+    return f"released {undo.input}"
+
+
+@step(compensate=release)
+async def reserve(what: str) -> str:
+    return what
+
+
+@workflow
+async def reserved(ctx: Context) -> None:
+    await reserve("a room")
+    await ctx.wait_for_signal("never")
 
 
 @workflow(version="3", tags=["sums"])
@@ -69,7 +85,7 @@ async def chain(ctx: Context, n: int) -> int:
     return 7
 
 
-WORKFLOWS = (add, fail, burst, approve, open_door, family, nap, chain)
+WORKFLOWS = (add, fail, burst, approve, open_door, family, nap, chain, reserved)
 
 
 def url(folder: Path) -> str:

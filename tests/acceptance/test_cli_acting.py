@@ -37,6 +37,18 @@ def results(folder: Path, *ids: str) -> list[Any]:
     return asyncio.run(run())
 
 
+def ended(folder: Path, *ids: str) -> list[str]:
+    """Let workers go on until these runs have ended; how they stand then."""
+
+    async def run() -> list[str]:
+        async with shop.app(folder) as app:
+            handles = [app.get_run(id) for id in ids]
+            await asyncio.gather(*(handle.result(timeout=30) for handle in handles), return_exceptions=True)
+            return [str(await handle.status()) for handle in handles]
+
+    return asyncio.run(run())
+
+
 # -- signals ----------------------------------------------------------------------------------------------------------
 
 
@@ -107,6 +119,49 @@ def test_cancel_stops_runs_for_good(call: Call, tmp_path: Path) -> None:
     assert (shown["status"], shown["error"]["message"]) == ("cancelled", "closed")
     assert call("runs", "show", "run-1-child", "--json").json["status"] == "cancelled"
     assert call("runs", "cancel", "run-0").code == 0, "it is as asked"
+
+
+def test_f35_cancel_with_undo_is_asked_for_and_done(call: Call, tmp_path: Path) -> None:
+    live(tmp_path, (shop.reserved,))
+    answer = call("runs", "cancel", "run-0", "--compensate", "--reason", "closed")
+    assert (answer.code, answer.out) == (0, "run-0: suspended\n")
+    assert ended(tmp_path, "run-0") == ["cancelled"]
+    shown = call("runs", "show", "run-0", "--json").json
+    assert shown["error"]["message"] == "closed"
+    assert [one["name"] for one in shown["steps"]] == ["reserve", "never", "compensate:reserve"]
+
+
+def test_f35_what_is_not_known_or_does_not_belong_together_is_refused(call: Call, tmp_path: Path) -> None:
+    live(tmp_path, (shop.nap,))
+    for arguments in (
+        ["run-0", "--compensated"],
+        ["run-0", "--undo"],
+        ["run-0", "--workflow", "nap"],
+        ["run-0", "--dry-run"],
+        ["--dry-run"],
+        ["--namespace", "default"],
+        ["--workflow", ""],
+        ["--workflow", "nap", "--tag", ""],
+        ["--attribute", "customer"],
+        ["--status", "asleep"],
+        [],
+    ):
+        assert call("runs", "cancel", *arguments).code == 2, arguments
+    assert call("runs", "show", "run-0", "--json").json["status"] == "suspended"
+
+
+def test_cancel_12_cancel_by_filters(call: Call, tmp_path: Path) -> None:
+    live(tmp_path, (shop.nap,), (shop.approve,), (shop.nap,), (shop.add, 1))
+    tried = call("runs", "cancel", "--workflow", "nap", "--dry-run")
+    assert (tried.code, tried.out) == (0, "run-2: suspended\nrun-0: suspended\n")
+    answer = call("runs", "cancel", "--workflow", "nap", "--json")
+    assert answer.json == {
+        "runs": [{"id": "run-2", "status": "cancelled"}, {"id": "run-0", "status": "cancelled"}],
+        "errors": [],
+    }
+    assert call("runs", "show", "run-1", "--json").json["status"] == "suspended"
+    assert call("runs", "cancel", "--workflow", "add").out == "run-3: completed\n"
+    assert call("runs", "cancel", "--tag", "none").out == "no run matches\n"
 
 
 def test_what_cannot_be_cancelled_fails_and_the_others_are_cancelled(call: Call, tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ def _parse(kind: str, tokens: Iterator[str]) -> Node:
 LEAVES: dict[str, tuple[int, int]] = {
     "step": (40, 1),
     "local": (8, 1),
+    "undoable": (12, 1),
     "sleep": (14, 1),
     "yield": (3, 1),
     "signal": (8, 2),

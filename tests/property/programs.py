@@ -83,6 +83,16 @@ class Program:
     def step(self, name: str) -> OpFuture[Any]:
         return self.run.step(name, b"null", policy=POLICY, decode=decode)
 
+    def undoable(self, name: str) -> OpFuture[Any]:
+        """A step that is undone by one that says of what and from what."""
+
+        def undo(input: bytes | None, output: bytes) -> OpFuture[Any]:
+            self.see("undoes", name, input, output)
+            payload = b"[%b,%b]" % (input or b"null", output)
+            return self.run.step(f"compensate:{name}", payload, policy=POLICY, decode=decode, undoes=True)
+
+        return self.run.step(name, b"null", policy=POLICY, decode=decode, undo=undo)
+
     def task(self, node: Node) -> asyncio.Task[Any]:
         return asyncio.create_task(self.do(node))
 
@@ -143,6 +153,13 @@ async def local(program: Program, node: Node) -> Any:
     call = program.run.local(f"local{node.numbers[0]}", lambda: node.numbers[0], policy=POLICY, decode=decode)
     result = await call
     program.see("local", result)
+    return result
+
+
+@kind
+async def undoable(program: Program, node: Node) -> Any:
+    result = await program.undoable(f"step{node.numbers[0]}")
+    program.see("done", result)
     return result
 
 

@@ -278,6 +278,9 @@ def _check_partitions(recording: Recording, boundary: Boundary, arrivals: list[A
         return
     whole, _ = recording.replayed(boundary)
     turn = whole.advance(arrivals, now)
+    if _never_began(whole, turn):
+        whole.close()
+        return
     parts, _ = recording.replayed(boundary)
     pieces = [parts.advance(piece, now) for piece in _cut(arrivals, rng)]
     for index, piece in enumerate(pieces):
@@ -314,10 +317,22 @@ def _check_on_time(recording: Recording, boundary: Boundary, arrivals: list[Arri
             one = punctual.advance([a for a in moved if a.at == moment], moment)
             entries += one.entries
             outcome = one.outcome
-    same("who wins, late and on time", _timeless(turn.entries), _timeless(entries))
-    same("how it ends, late and on time", type(turn.outcome), type(outcome))
+    if not _never_began(late, turn):
+        same("who wins, late and on time", _timeless(turn.entries), _timeless(entries))
+        same("how it ends, late and on time", type(turn.outcome), type(outcome))
     late.close()
     punctual.close()
+
+
+def _never_began(instance: Instance, turn: Turn) -> bool:
+    """True if the turn gave up what it had asked for itself, and what would have been let go a turn later: steps begin between
+    turns, and what never began need not be undone. (Which of the two it was is recorded.)"""
+    new = {operation.seq for operation in turn.issued}
+    return any(
+        operation.seq in new
+        and (operation.undo is not None or (operation.op in ("child", "join") and instance.cancel_order is not None))
+        for operation in turn.abandoned
+    )
 
 
 def _timeless(entries: Sequence[Entry]) -> list[Any]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import click
-import msgspec
 from msgspec import Struct
 from rich.console import Group, RenderableType
 from rich.progress import track
@@ -17,6 +17,7 @@ from perdure.app import Perdure
 from perdure.cli import documents
 from perdure.cli.client import client
 from perdure.cli.exits import FAILED
+from perdure.cli.filters import attribute, filter_options
 from perdure.cli.options import json_option, store_option
 from perdure.cli.output import Output, output, table
 from perdure.cli.portrait import STATUS_STYLES, Portrait, draw
@@ -35,7 +36,6 @@ from perdure.ports.store import RunQuery
 _CHILDREN = 200
 _CHILD_OPS = frozenset({Op.CHILD, Op.JOIN})
 _NOTE_LENGTH = 120
-_STATUSES = [status.value for status in Status]
 
 
 @click.group()
@@ -44,23 +44,7 @@ def runs() -> None:
 
 
 @runs.command("list")
-@click.option(
-    "--status",
-    "statuses",
-    multiple=True,
-    type=click.Choice([status.value for status in Status]),
-    help="Only these; may be repeated.",
-)
-@click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
-@click.option("--tag", help="Only runs with this tag.")
-@click.option(
-    "--attribute",
-    "attributes",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Only runs with this attribute; VALUE is JSON, or else a text. May be repeated: all must be there.",
-)
-@click.option("--namespace", help="Only runs of this namespace.")
+@filter_options
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="At most so many.")
 @click.option("--before", type=int, metavar="NUMBER", help="Go on after an earlier page, which says with which number.")
 @store_option
@@ -76,7 +60,7 @@ def list_runs(
     before: int | None,
 ) -> None:
     """List runs, newest first."""
-    wanted = dict(map(_attribute, attributes))
+    wanted = dict(map(attribute, attributes))
 
     async def look() -> tuple[list[Run], int]:
         async with client(store) as app:
@@ -95,16 +79,6 @@ def list_runs(
     page, following = found[:limit], found[limit - 1].incarnation if len(found) > limit else None
     document = {"runs": [documents.of_run(run) for run in page], "next": following}
     output().answer(document, lambda: _list(page, following, now))
-
-
-def _attribute(text: str) -> tuple[str, object]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise UsageError(f"--attribute takes NAME=VALUE, like --attribute customer=42, not {text!r}")
-    try:
-        return name, msgspec.json.decode(value)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return name, value
 
 
 def _list(page: Sequence[Run], following: int | None, now: int) -> RenderableType:
@@ -194,20 +168,51 @@ class Result(Struct, frozen=True):
 
 
 @runs.command()
-@click.argument("run_ids", metavar="RUN...", nargs=-1, required=True)
+@click.argument("run_ids", metavar="[RUN...]", nargs=-1)
 @click.option("--reason", default="cancelled", show_default=True, help="Is kept as the run's error.")
+@click.option("--compensate", is_flag=True, help="Let the runs clean up, and undo what they did.")
+@filter_options
+@click.option("--dry-run", is_flag=True, help="With filters: only say which runs they are.")
 @store_option
 @json_option
-def cancel(run_ids: tuple[str, ...], reason: str, store: str) -> None:
-    """Stop runs, and everything below them, for good."""
+def cancel(run_ids: tuple[str, ...], reason: str, compensate: bool, dry_run: bool, store: str, **filters: Any) -> None:
+    """Stop runs, and everything below them, for good: those named, or all that filters find.
+
+    With --compensate they are asked to: a run that is under way cleans up, undoes its steps, and then ends as cancelled.
+    """
+    wanted = {name: value for name, value in filters.items() if value not in (None, ())}
+    if bool(run_ids) == bool(wanted):
+        raise UsageError("runs cancel takes the ids of runs, or filters like --workflow; one of the two")
+    if dry_run and run_ids:
+        raise UsageError("--dry-run is for filters: a run that is named is the one that is meant")
+    if wanted:
+        _report(asyncio.run(_cancel_where(store, wanted, reason, compensate=compensate, dry_run=dry_run)))
+        return
 
     async def one(run: RunHandle[object]) -> str:
         before = await run.status()
         if before in TERMINAL and before is not Status.CANCELLED:
             raise RunEnded(f"run {run.id!r} has ended already ({before}); there is nothing to cancel")
-        return await run.cancel(reason)
+        return await run.cancel(reason, compensate=compensate)
 
     _report(asyncio.run(_act(output(), store, run_ids, "cancelling", one)))
+
+
+async def _cancel_where(
+    url: str, filters: dict[str, Any], reason: str, *, compensate: bool, dry_run: bool
+) -> list[Result]:
+    async with client(url) as app:
+        found = await app.cancel_where(
+            status=filters.get("statuses", ()),
+            workflow=filters.get("workflow"),
+            tag=filters.get("tag"),
+            attributes=dict(map(attribute, filters["attributes"])) if "attributes" in filters else None,
+            namespace=filters.get("namespace"),
+            reason=reason,
+            compensate=compensate,
+            dry_run=dry_run,
+        )
+    return [Result(one.id, one.status) for one in found]
 
 
 @runs.command()
@@ -273,6 +278,8 @@ def _report(results: Sequence[Result]) -> None:
     }
     if done or out.json:
         out.answer(document, lambda: Group(*(styled(f"{result.id}: {result.status}") for result in done)))
+    elif not failed:
+        out.answer(document, lambda: styled("no run matches"))
     if not out.json:
         for _, error in failed:
             out.complain(error.code, str(error))
