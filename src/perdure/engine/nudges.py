@@ -70,7 +70,8 @@ class Nudges:
             if held is None or held.epoch != claim.epoch:
                 continue
             if not renewal.lost:
-                held.until = until
+                if not renewal.locked:
+                    held.until = until
                 self._deliver(held, renewal.messages)
                 if len(held.tasks) != len(held.instance.steps):
                     self._schedule(held)  # perhaps they had to wait for this
