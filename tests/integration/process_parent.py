@@ -27,6 +27,7 @@ class Part:
         self.name = name
         self.lines: list[list[str]] = []
         self.stderr = ""
+        self._complained = asyncio.Event()
         self._command = [sys.executable, "-m", "tests.integration.process_part", verb, name, url, json.dumps(options)]
         self._command += [] if blocker is None else [str(blocker)]
         self._pass = () if blocker is None else (blocker,)
@@ -58,6 +59,12 @@ class Part:
             if words[: len(wanted)] == list(wanted):
                 return words
 
+    async def complains(self, text: str) -> None:
+        """Wait until it has said this on stderr."""
+        while text not in self.stderr:
+            self._complained.clear()
+            await self._complained.wait()
+
     async def go(self) -> None:
         """Let its steps end."""
         assert self._process.stdin is not None
@@ -82,6 +89,7 @@ class Part:
         assert self._process.stderr is not None
         async for line in self._process.stderr:
             self.stderr += line.decode()
+            self._complained.set()
 
 
 @asynccontextmanager

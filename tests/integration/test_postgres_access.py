@@ -143,7 +143,8 @@ def test_a_server_that_only_reads_is_told_so(role: str, postgres_schema: Schema,
         finally:
             await store.close()
 
-    with pytest.raises(StoreMismatch, match="is it a replica"):
+    # Once it is open it may be a failover, which passes.
+    with pytest.raises(StoreUnavailable, match="is it a replica"):
         asyncio.run(write())
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from perdure import Status
+from perdure import Perdure, Status, StoreUnavailable
 from perdure.model.commit import Create
 from perdure.model.history import Event
 from perdure.ports.store import Held, Renewal
@@ -25,6 +25,7 @@ from tests.servers import wheel
 from tests.servers.databases import Schema
 from tests.servers.own import PrivateServer
 from tests.servers.proxy import Proxy
+from tests.servers.sql import Admin
 
 SHORT: dict[str, Any] = {"lease": 1.0, "poll": 0.1}
 RUNS = 60
@@ -63,6 +64,38 @@ async def recovery(server: PrivateServer, mode: Any) -> None:
                 assert (await run.status(), events.count(Event.RESOLVED)) == (Status.COMPLETED, 1)
             assert await app.engine.store.audit(heal=False) == []
             assert "fault in Perdure" not in b.stderr
+
+
+def test_f1_a_server_that_takes_no_writes_for_a_while_loses_no_run(server: PrivateServer) -> None:
+    """As after a failover: the connections live, what they lead to is a replica for now."""
+    asyncio.run(read_only_for_a_while(server))
+
+
+async def read_only_for_a_while(server: PrivateServer) -> None:
+    with Admin(server.url()) as admin:
+
+        def read_only(what: str) -> None:
+            admin.execute(f"ALTER SYSTEM SET default_transaction_read_only = {what}")
+            admin.execute("SELECT pg_reload_conf()")
+
+        async with (
+            Perdure(server.url(), include=[load], consume=False, poll=0.1, patience=0.5) as app,
+            Part("serve", "a", server.url(), SHORT) as part,
+        ):
+            run = await app.start(load.held, id="r")
+            await part.line("holds")
+            read_only("on")
+            with pytest.raises(StoreUnavailable, match="takes no writes"):
+                while True:  # until the setting has come to all
+                    await app.start(load.held, id="other")
+                    await app.get_run("other").delete()
+            await part.go()
+            # It reports its step, and is not answered until the server takes writes again.
+            await part.complains("cannot be reached, trying again: the server of the store")
+            read_only("off")
+            assert await run.result(timeout=60) == "a"
+            assert "left to recovery" not in part.stderr
+            assert "fault in Perdure" not in part.stderr
 
 
 async def test_f52_a_process_that_is_stopped_within_a_transaction_does_not_keep_its_locks(

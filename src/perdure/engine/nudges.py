@@ -70,7 +70,8 @@ class Nudges:
             if held is None or held.epoch != claim.epoch:
                 continue
             if not renewal.lost:
-                held.until = until
+                if not renewal.locked:
+                    held.until = until
                 self._deliver(held, [message for message in renewal.messages if message.token is None])
                 if any(message.token is not None for message in renewal.messages):
                     self.run(claim.incarnation)  # as they stand by now

@@ -139,11 +139,16 @@ class Held(Struct, frozen=True, gc=False):
 
 
 class Renewal(Struct, frozen=True):
-    """What became of one held run: `lost`, or the messages above the number the holder knew."""
+    """What became of one held run: `lost`, or the messages above the number the holder knew.
+
+    `locked`: it is still held, but somebody else is at its row just now, so that its lease ends when it did before; to be
+    renewed the next time. While it is locked, nobody can claim it.
+    """
 
     incarnation: int
     lost: bool
     messages: tuple[Message, ...] = ()
+    locked: bool = False
 
 
 class RunQuery(Struct, frozen=True, kw_only=True):
@@ -229,11 +234,15 @@ class Renewer(Protocol):
     """Says from a thread of its own, on a connection of its own, that its process lives. Every method blocks."""
 
     def renew(self, owner: str, lease: int, held: Sequence[Held]) -> Sequence[Renewal]:
-        """Set `wake_at = now + lease` on all that are still held at that epoch; answer for each, in order."""
+        """Set `wake_at = now + lease` on all that are still held at that epoch; answer for each, in order.
+
+        One that is locked by somebody else costs none of the others; a store that knows no such locks has none.
+        """
         ...
 
     def release(self, owner: str, held: Sequence[Held]) -> None:
-        """Give runs back, due now: PENDING, no owner, epoch + 1, not counted as a recovery. Those lost are passed over."""
+        """Give runs back, due now: PENDING, no owner, epoch + 1, not counted as a recovery. Those lost are passed over; those that
+        stay locked by somebody else are left to their leases."""
         ...
 
     def beat(self, process: Process, ttl: int) -> None:

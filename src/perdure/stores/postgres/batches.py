@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final, TypeAlias, cast
 
@@ -21,8 +22,9 @@ from perdure.model.commit import (
     Unstorable,
     Write,
 )
+from perdure.model.errors import StoreError
 from perdure.model.run import RunKey
-from perdure.stores.postgres.connections import Connections, Fault, fault_of
+from perdure.stores.postgres.connections import Connections, Fault, ServerFull, fault_of
 from perdure.stores.postgres.encoding import Touched, Unfit, encoded
 from perdure.stores.postgres.place import Place
 from perdure.stores.postgres.plain import Columns, placeholders, plain_key, turn_parameters, turn_placeholders
@@ -37,6 +39,9 @@ _PARAMETERS: Final = ", ".join(f"${number}" for number in range(1, 13))
 #: So many plain writes in a row, between others, go the short way.
 _WORTH_IT: Final = 8
 
+#: Seconds: before a write that the server had no room for is tried again by itself.
+_ROOM_PAUSES: Final = (0.05, 0.2, 0.5)
+
 #: A write's place in its batch, its JSON, and what of it can be stored.
 Item: TypeAlias = tuple[int, bytes, Write]
 
@@ -48,6 +53,7 @@ class Batches:
         self._fetch = connections.fetch
         self._write = f"SELECT * FROM {place.quoted}.write_1({_PARAMETERS})"
         self._turn = f"SELECT {place.quoted}.turn_1({turn_placeholders()})"
+        self._room = f"SELECT {place.quoted}.has_room_1()"
         self._plain = f"SELECT * FROM {place.quoted}.plain_1({placeholders()})"
 
     async def write(self, batch: Sequence[Write], at: int | None) -> list[Answer]:
@@ -67,7 +73,7 @@ class Batches:
                     return [Applied(turn.run)]
             [[applied, begun]] = await self._fetch(self._plain, *Columns(writes).parameters(at))
         except Exception as error:
-            if fault_of(error) is not Fault.DATA:
+            if not _is_of_some(error):
                 raise
             return await self._long(writes, at)  # It finds out whose data it is.
         news = iter(begun or ())
@@ -95,12 +101,30 @@ class Batches:
         try:
             return await self._call(items, at)
         except Exception as error:
-            if fault_of(error) is not Fault.DATA:
+            if not _is_of_some(error):
                 raise
             if len(items) == 1:
-                return [Unstorable(f"{type(error).__name__}: {error}")]
+                return [await self._refusal(items, at, error)]
         half = len(items) // 2
         return [*await self._apply(items[:half], at), *await self._apply(items[half:], at)]
+
+    async def _refusal(self, items: Sequence[Item], at: int | None, error: Exception) -> Answer:
+        """The answer to a write that was refused by itself. One that the server had no room for may find it a moment later;
+        it cannot be stored if there is room for what any write takes, and still none for this one."""
+        for pause in _ROOM_PAUSES:
+            if not isinstance(error, ServerFull):
+                return Unstorable(f"{type(error).__name__}: {error}")
+            await asyncio.sleep(pause)
+            await self._fetch(self._room)  # Raises, where it is not this one's fault.
+            try:
+                [answer] = await self._call(items, at)
+            except Exception as again:
+                if not _is_of_some(again):
+                    raise
+                error = again
+            else:
+                return answer
+        return Unstorable(f"the write is too large for the server: {error.__cause__ or error}")
 
     async def _call(self, items: Sequence[Item], at: int | None) -> list[Answer]:
         touched = Touched()
@@ -108,6 +132,11 @@ class Batches:
             touched.add(write)
         text = (b"[" + b",".join(text for _, text, _ in items) + b"]").decode()
         return _answers(await self._fetch(self._write, at, text, *touched.parameters()))
+
+
+def _is_of_some(error: Exception) -> bool:
+    """Whether a batch was refused for some of its writes, and not for what became of the server."""
+    return isinstance(error, ServerFull) or (not isinstance(error, StoreError) and fault_of(error) is Fault.DATA)
 
 
 def _stretches(batch: Sequence[Write]) -> Sequence[tuple[bool, Sequence[Write]]]:

@@ -35,8 +35,13 @@ class Fault(Enum):
 
     BUSY = auto()  # rolled back, since somebody else was at it: begin anew
     DATA = auto()  # this write's data cannot be stored
+    FULL = auto()  # rolled back: the server had no room for it, in memory or among its locks
     LOST = auto()  # the server or the way to it: what became of the call is unknown
     STORE = auto()  # it will not work next time either: privileges, a schema that is not there
+
+
+class ServerFull(StoreUnavailable):
+    """The server had no room for what was asked, which was not done."""
 
 
 #: For each session. Whoever is stopped or cut off within a transaction must not keep its locks: others need the rows, and could
@@ -56,6 +61,8 @@ _SET_LOCAL: Final = "; ".join(f"SET LOCAL {name} = '{value}'" for name, value in
 
 _BUSY: Final = (pg.SerializationError, pg.DeadlockDetectedError, pg.LockNotAvailableError)
 _DATA: Final = (pg.DataError, pg.IntegrityConstraintViolationError, pg.ProgramLimitExceededError, UnicodeError)
+#: To begin anew at once would not help.
+_TOLD: Final = (Fault.STORE, Fault.FULL)
 #: What making our tables meets where there are others of the same names.
 _NOT_OURS: Final = (pg.DuplicateTableError, pg.DuplicateFunctionError)
 _STORE: Final = (
@@ -68,7 +75,6 @@ _STORE: Final = (
     pg.UndefinedTableError,
     pg.InvalidSQLStatementNameError,
     pg.DuplicatePreparedStatementError,
-    pg.ReadOnlySQLTransactionError,
     *_NOT_OURS,
 )
 
@@ -81,6 +87,8 @@ def fault_of(error: BaseException) -> Fault:
         return Fault.STORE
     if isinstance(error, _DATA):
         return Fault.DATA
+    if isinstance(error, pg.OutOfMemoryError):
+        return Fault.FULL
     return Fault.LOST
 
 
@@ -99,6 +107,14 @@ def told(place: Place, error: BaseException) -> StoreError:
             return StoreUnavailable(
                 f"the store {place} stayed locked by others for too long ({what}); look for a long transaction on its tables"
             )
+        case Fault.FULL:
+            return ServerFull(
+                f"the server of the store {place} has no room: {what}; look for transactions that hold many locks, or raise "
+                "max_locks_per_transaction"
+            )
+        case _ if isinstance(error, pg.ReadOnlySQLTransactionError):
+            # Mostly after a failover: what was the primary will be one again, or another server has its name by then.
+            return StoreUnavailable(f"the server of the store {place} takes no writes: {what}; is it a replica?")
         case _:
             return StoreUnavailable(f"the store {place} cannot be reached: {what}; check the server and the way to it")
 
@@ -114,8 +130,6 @@ def _advice(place: Place, error: BaseException) -> str:
         return "create the database first, or check its name"
     if isinstance(error, _NOT_OURS):
         return f"schema {place.schema} holds something that is not ours; choose another one: ?schema=..."
-    if isinstance(error, pg.ReadOnlySQLTransactionError):
-        return "the server takes no writes: is it a replica?"
     if isinstance(
         error, pg.InvalidSQLStatementNameError | pg.DuplicatePreparedStatementError | pg.ProtocolViolationError
     ):
@@ -157,7 +171,7 @@ class Connections:
                 fault = fault_of(error)
                 if fault is Fault.DATA:
                     raise
-                if fault is Fault.STORE or time.monotonic() >= deadline or (fault is Fault.LOST and not again):
+                if fault in _TOLD or time.monotonic() >= deadline or (fault is Fault.LOST and not again):
                     raise told(self._place, error) from error
                 again = again and fault is Fault.BUSY  # lost: once more, on a new connection
                 self.begun_anew += fault is Fault.BUSY

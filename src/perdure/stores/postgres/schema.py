@@ -57,6 +57,10 @@ async def prepare(connection: asyncpg.Connection[Any], place: Place, *, migrate:
         raise StoreUnavailable(
             f"the store {place} is being migrated by another process for more than {_PATIENCE}; try again, or look for it"
         ) from error
+    except asyncpg.ReadOnlySQLTransactionError as error:
+        raise StoreMismatch(
+            f"the store {place} cannot be migrated: {error}; the server takes no writes: is it a replica?"
+        ) from error
     except _DRIVERS as error:
         raise told(place, error) from error
 

@@ -2,6 +2,8 @@
 -- never changed, so that older processes go on with what they know; a new rule is a new function beside it.
 --
 -- Locks. Every verb takes them in one order: names (tokens, as advisory locks of the transaction), then runs by incarnation.
+-- The server has room for few advisory locks: who holds single names holds the schema's names in common, and who would need
+-- many holds all of them alone, with one lock.
 -- A run's parent and its predecessor always have a smaller incarnation. `write_1` is told what its batch touches, finds what
 -- hangs on that, and locks all of it in this order before it changes anything; so batches wait for each other but never in a
 -- circle. What each rule decides on, it locks once more before it looks at it: nothing that was read before a lock counts,
@@ -36,7 +38,35 @@ $$;
 -- Until the transaction ends, nobody else changes who waits at the token and what is kept there.
 CREATE FUNCTION @schema@.hold_name_1(_name integer) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM pg_advisory_xact_lock(hashtext('@schema@'), _name);
+    IF current_setting('perdure.names', true) IS DISTINCT FROM 'all' THEN
+        PERFORM pg_advisory_xact_lock_shared(hashtext('@schema@.names'), 0);
+        PERFORM pg_advisory_xact_lock(hashtext('@schema@'), _name);
+    END IF;
+END $$;
+
+-- The same for many: each by itself, or all there are, in one lock, where they are more than half of what the server has room
+-- for in each of its transactions. (The other half is for tables and indexes.)
+CREATE FUNCTION @schema@.hold_names_1(_names integer[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    _name integer;
+BEGIN
+    IF cardinality(_names) > current_setting('max_locks_per_transaction')::integer / 2 THEN
+        PERFORM pg_advisory_xact_lock(hashtext('@schema@.names'), 0);
+        PERFORM set_config('perdure.names', 'all', true);
+        RETURN;
+    END IF;
+    PERFORM set_config('perdure.names', 'single', true);
+    FOREACH _name IN ARRAY _names LOOP
+        PERFORM @schema@.hold_name_1(_name);
+    END LOOP;
+END $$;
+
+-- What a single write may lock at most, to find out whether there is room for it.
+CREATE FUNCTION @schema@.has_room_1() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    FOR _name IN 1 .. current_setting('max_locks_per_transaction')::integer / 2 LOOP
+        PERFORM pg_advisory_xact_lock_shared(hashtext('@schema@.room'), _name);
+    END LOOP;
 END $$;
 
 -- ---------------------------------------------------------------- chains and trees
@@ -563,7 +593,6 @@ DECLARE
     _names integer[] := '{}';
     _all bigint[];
     _root bigint;
-    _name integer;
 BEGIN
     PERFORM set_config('lock_timeout', '10s', true);
     IF cardinality(_ids) + cardinality(_felled) > 0 THEN
@@ -597,9 +626,7 @@ BEGIN
         SELECT @schema@.name_1(w.namespace, w.token) FROM @schema@.waits AS w WHERE w.incarnation = ANY (_ending)
         ORDER BY 1
     );
-    FOREACH _name IN ARRAY _names LOOP
-        PERFORM @schema@.hold_name_1(_name);
-    END LOOP;
+    PERFORM @schema@.hold_names_1(_names);
     IF cardinality(_tokens) > 0 THEN
         _all := _all || ARRAY(
             SELECT w.incarnation FROM (SELECT DISTINCT * FROM unnest(_spaces, _tokens)) AS t (space, token)

@@ -168,35 +168,65 @@ BEGIN
     RETURN _earliest;
 END $$;
 
--- Push on the leases that are still held at their epoch; those, with their inbox numbers.
-CREATE FUNCTION @schema@.renew_1(_at bigint, _owner text, _lease bigint, _runs bigint[], _epochs bigint[])
-RETURNS TABLE (held bigint, held_at bigint, inbox_number bigint) LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan AS $$
-DECLARE
-    _now bigint;
+-- Lock, of runs at their epochs, those that are still held; returns them. What somebody else has locked just now is not waited
+-- for, so that one row costs none of the others; or so long (`_patience`, as lock_timeout takes it) for each, until one takes
+-- longer.
+CREATE FUNCTION @schema@.still_held_1(_owner text, _runs bigint[], _epochs bigint[], _patience text) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM 1 FROM @schema@.runs WHERE incarnation = ANY (_runs) ORDER BY incarnation FOR NO KEY UPDATE;
-    _now := coalesce(_at, @schema@.clock_1());
-    RETURN QUERY
-    UPDATE @schema@.runs AS r SET wake_at = _now + _lease FROM unnest(_runs, _epochs) AS h (incarnation, epoch)
-    WHERE r.incarnation = h.incarnation AND r.epoch = h.epoch AND r.owner = _owner AND r.status + 0 = 1
-    RETURNING r.incarnation, r.epoch, r.inbox;
+    IF _patience IS NOT NULL THEN
+        PERFORM set_config('lock_timeout', _patience, true);
+        BEGIN
+            PERFORM 1 FROM @schema@.runs WHERE incarnation = ANY (_runs) ORDER BY incarnation FOR NO KEY UPDATE;
+        EXCEPTION WHEN lock_not_available THEN
+            NULL;
+        END;
+    END IF;
+    RETURN ARRAY(
+        SELECT r.incarnation FROM unnest(_runs, _epochs) AS h (incarnation, epoch)
+        JOIN @schema@.runs AS r ON r.incarnation = h.incarnation AND r.epoch = h.epoch
+        WHERE r.owner = _owner AND r.status + 0 = 1 FOR NO KEY UPDATE OF r SKIP LOCKED
+    );
 END $$;
 
--- Give back what is still held, due now; not counted as a recovery. Returns how many.
-CREATE FUNCTION @schema@.release_1(_at bigint, _owner text, _runs bigint[], _epochs bigint[]) RETURNS integer
-LANGUAGE plpgsql AS $$
+-- Push on the leases that are still held at their epoch; those, with their inbox numbers. What stays locked by others is told
+-- as not pushed: it is held as it stands.
+CREATE FUNCTION @schema@.renew_1(
+    _at bigint, _owner text, _lease bigint, _runs bigint[], _epochs bigint[], _patience text
+) RETURNS TABLE (held bigint, held_at bigint, inbox_number bigint, pushed boolean) LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    _now bigint;
-    _released integer;
+    _free bigint[] := @schema@.still_held_1(_owner, _runs, _epochs, _patience);
+    _now bigint := coalesce(_at, @schema@.clock_1());
 BEGIN
-    PERFORM 1 FROM @schema@.runs WHERE incarnation = ANY (_runs) ORDER BY incarnation FOR NO KEY UPDATE;
-    _now := coalesce(_at, @schema@.clock_1());
+    RETURN QUERY
+    UPDATE @schema@.runs AS r SET wake_at = _now + _lease WHERE r.incarnation = ANY (_free)
+    RETURNING r.incarnation, r.epoch, r.inbox, true;
+    IF cardinality(_free) < cardinality(_runs) THEN
+        RETURN QUERY
+        SELECT r.incarnation, r.epoch, r.inbox, false FROM unnest(_runs, _epochs) AS h (incarnation, epoch)
+        JOIN @schema@.runs AS r ON r.incarnation = h.incarnation AND r.epoch = h.epoch
+        WHERE r.owner = _owner AND r.status + 0 = 1 AND r.incarnation <> ALL (_free);
+    END IF;
+END $$;
+
+-- Give back what is still held, due now; not counted as a recovery. Returns how many, and those that stay locked by others:
+-- they were passed over.
+CREATE FUNCTION @schema@.release_1(
+    _at bigint, _owner text, _runs bigint[], _epochs bigint[], _patience text, OUT released integer, OUT locked bigint[]
+) LANGUAGE plpgsql AS $$
+DECLARE
+    _free bigint[] := @schema@.still_held_1(_owner, _runs, _epochs, _patience);
+    _now bigint := coalesce(_at, @schema@.clock_1());
+BEGIN
     UPDATE @schema@.runs AS r SET status = 0, wake_at = _now, updated_at = _now, owner = NULL, epoch = r.epoch + 1
-    FROM unnest(_runs, _epochs) AS h (incarnation, epoch)
-    WHERE r.incarnation = h.incarnation AND r.epoch = h.epoch AND r.owner = _owner AND r.status + 0 = 1;
-    GET DIAGNOSTICS _released = ROW_COUNT;
-    RETURN _released;
+    WHERE r.incarnation = ANY (_free);
+    released := cardinality(_free);
+    locked := ARRAY(
+        SELECT r.incarnation FROM unnest(_runs, _epochs) AS h (incarnation, epoch)
+        JOIN @schema@.runs AS r ON r.incarnation = h.incarnation AND r.epoch = h.epoch
+        WHERE r.owner = _owner AND r.status + 0 = 1
+    );
 END $$;
 
 -- Make due the runs that are blocked by other code than is served now; returns how many.
