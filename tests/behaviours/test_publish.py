@@ -248,9 +248,8 @@ async def test_f26_a_consumed_event_stays_what_it_was(world: World) -> None:
 async def test_evt_01_several_waits_of_one_run(world: World) -> None:
     @workflow
     async def two(ctx: Context) -> list[Any]:
-        return await asyncio.gather(
-            ctx.wait_for_event(SETTLED, match={"x": 2}), ctx.wait_for_event(SETTLED, match={"x": 1})
-        )
+        waits = [ctx.wait_for_event(SETTLED, match={"x": x}) for x in (2, 1)]
+        return await asyncio.gather(*waits)
 
     async with world.app(two) as app:
         run = await app.start(two)
@@ -302,7 +301,7 @@ async def test_evt_02_a_run_that_is_busy_hears_it_too(world: World) -> None:
 
     @workflow
     async def busy(ctx: Context) -> list[Any]:
-        return await asyncio.gather(work(), ctx.wait_for_event(SETTLED))
+        return list(await asyncio.gather(work(), ctx.wait_for_event(SETTLED)))
 
     async with world.app(busy) as app:
         run = await app.start(busy)
@@ -537,7 +536,7 @@ async def test_waiting_outside_a_body_is_refused(world: World) -> None:
     @step
     async def misuse() -> str:
         with pytest.raises(NotInWorkflow):
-            kept[0].wait_for_event("e")
+            await kept[0].wait_for_event("e")
         return "refused"
 
     @workflow
