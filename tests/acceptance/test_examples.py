@@ -7,12 +7,13 @@ import os
 import re
 import signal
 import socket
+import sqlite3
 import sys
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from itertools import islice
 from pathlib import Path
 
@@ -173,6 +174,42 @@ async def all_done_but_one(path: Path, run_id: str) -> None:
         assert await client.get_run(unfinished[0]).status() is Status.RUNNING
         for end in ends:
             end.cancel()
+
+
+# ---------------------------------------------------------------- nightly import
+
+
+def customers(path: Path, count: int) -> None:
+    lines = [f"{'' if number % 100 == 50 else f'customer {number}'},Berlin" for number in range(1, count + 1)]
+    path.write_text("name,city\n" + "\n".join(lines) + "\n")
+
+
+def warehouse(folder: Path) -> list[int]:
+    with closing(sqlite3.connect(folder / "warehouse.db")) as database:
+        return [line for [line] in database.execute("SELECT line FROM customers ORDER BY line")]
+
+
+async def test_a_nightly_import_writes_each_row_once_in_batches(tmp_path: Path) -> None:
+    customers(tmp_path / "customers.csv", 250)
+    lines = await run(tmp_path, "nightly_import", "customers.csv")
+    assert lines[-1] == "customers.csv: 247 rows imported, 3 rejected"
+    batches = [int(line.split()[1]) for line in lines if "writing" in line]
+    assert sum(batches) == 250
+    assert max(batches) <= 100
+    assert len(warehouse(tmp_path)) == 247
+    again = await run(tmp_path, "nightly_import", "customers.csv")
+    assert again == ["250 rows have arrived", lines[-1]], "all were there: nothing was done again"
+
+
+async def test_a_nightly_import_that_is_killed_goes_on_and_loses_no_row(tmp_path: Path) -> None:
+    customers(tmp_path / "customers.csv", 250)
+    async with running(tmp_path, "nightly_import", "customers.csv") as first:
+        await first.line("writing")
+        await first.line("writing")
+        assert await first.kill(signal.SIGKILL) == -signal.SIGKILL
+    lines = await run(tmp_path, "nightly_import", "customers.csv")
+    assert lines[-1] == "customers.csv: 247 rows imported, 3 rejected"
+    assert warehouse(tmp_path) == [number for number in range(1, 251) if number % 100 != 50]
 
 
 # ---------------------------------------------------------------- subscription

@@ -274,3 +274,22 @@ def test_bad_declarations_are_refused(make: Any, kind: type[Exception], words: s
 
     with pytest.raises(kind, match=words):
         declare()
+
+
+# ---------------------------------------------------------------- what goes along
+
+
+async def test_obs_runs_that_events_start_take_the_publishers_carrier_along(world: World) -> None:
+    @workflow(on_event=[IMPORTED, Batch("row", max=2, window=60)])
+    async def traced(ctx: Context, event: Any) -> dict[str, str]:
+        return dict(ctx.carrier)
+
+    async with world.app(traced) as app:
+        tenant = ["red"]
+        app.carry(capture=lambda: {"tenant": tenant[0]}, restore=lambda carrier: None)
+        await app.publish(IMPORTED, 1)
+        assert await results(app, "traced") == [{"tenant": "red"}]
+        await app.publish("row", 1)
+        tenant[0] = "blue"
+        await app.publish("row", 2)
+        assert await results(app, "traced") == [{"tenant": "red"}, {"tenant": "blue"}]

@@ -247,17 +247,16 @@ async def test_f26_a_consumed_event_stays_what_it_was(world: World) -> None:
 
 async def test_evt_01_several_waits_of_one_run(world: World) -> None:
     @workflow
-    async def two(ctx: Context) -> tuple[Any, Any]:
-        return await asyncio.gather(
-            ctx.wait_for_event(SETTLED, match={"x": 2}), ctx.wait_for_event(SETTLED, match={"x": 1})
-        )
+    async def two(ctx: Context) -> list[Any]:
+        waits = [ctx.wait_for_event(SETTLED, match={"x": x}) for x in (2, 1)]
+        return await asyncio.gather(*waits)
 
     async with world.app(two) as app:
         run = await app.start(two)
         await app.settle()
         assert await app.publish(SETTLED, {"x": 1}) == 1
         assert await app.publish(SETTLED, {"x": 2}) == 1
-        assert await run.result() == ({"x": 2}, {"x": 1})
+        assert await run.result() == [{"x": 2}, {"x": 1}]
 
 
 async def test_f17_a_wait_that_was_given_up_gives_its_event_back(world: World) -> None:
@@ -301,8 +300,8 @@ async def test_evt_02_a_run_that_is_busy_hears_it_too(world: World) -> None:
         return "done"
 
     @workflow
-    async def busy(ctx: Context) -> tuple[str, Any]:
-        return await asyncio.gather(work(), ctx.wait_for_event(SETTLED))
+    async def busy(ctx: Context) -> list[Any]:
+        return list(await asyncio.gather(work(), ctx.wait_for_event(SETTLED)))
 
     async with world.app(busy) as app:
         run = await app.start(busy)
@@ -312,7 +311,7 @@ async def test_evt_02_a_run_that_is_busy_hears_it_too(world: World) -> None:
         history = [(entry.event, entry.op) for entry in await run.history()]
         assert (Event.RESOLVED, Op.EVENT) in history
         gate.set()
-        assert await run.result() == ("done", 1)
+        assert await run.result() == ["done", 1]
 
 
 async def test_evt_03_after_a_requeue_it_waits_again(world: World) -> None:

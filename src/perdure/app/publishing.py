@@ -36,7 +36,7 @@ class Publishing(Starting):
         check_name(space, "a namespace")
         given = event(name, payload, id=id, buffer=buffer, namespace=space)
         await self._tell_news()
-        return await published(engine, given)
+        return await published(engine, given, self._hooks.carriers.capture(None))
 
     async def unsubscribe(self, workflow: str) -> bool:
         """Events start no runs of this workflow (its name) any more, until a process begins to serve it that says they do.

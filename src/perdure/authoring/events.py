@@ -67,7 +67,7 @@ def listed_events(on_event: Any, owner: str) -> tuple[OnEvent, ...]:
     if not isinstance(on_event, Iterable) or isinstance(on_event, bytes | Mapping):
         raise UsageError(
             f'on_event of {owner} must be the name of an event, like "order.paid", a Batch or Debounce, or a list of such, '
-            f"not {shown(on_event)}"
+            f"not {shown(cast('object', on_event))}"
         )
     found: dict[str, OnEvent] = {}
     for each in cast("Iterable[object]", on_event):

@@ -15,6 +15,7 @@ from perdure.authoring.options import StartKeywords, StartOptions
 from perdure.authoring.seat import Seat
 from perdure.authoring.workflow import BoundWorkflow, WorkflowDefinition
 from perdure.model import values
+from perdure.model.carrier import encode_carrier
 from perdure.model.errors import NotRegistered, UsageError
 from perdure.model.failure import Failure
 from perdure.model.ids import child_id, fan_id
@@ -130,6 +131,7 @@ class Launching(Seat):
         tags: tuple[str, ...] = (),
         timeout: int | None = None,
         origin: str | None = None,
+        carrier: Mapping[str, str] | None = None,
     ) -> None:
         """Start a run on an input as it is stored, of a definition that need not be known here. (For `perdure.patterns`.)"""
         instance = self._inside()
@@ -147,6 +149,7 @@ class Launching(Seat):
                 origin=origin,
                 depth=parent.depth + 1,
                 timeout=timeout,
+                carrier=encode_carrier(carrier or {}),
             )
         )
 

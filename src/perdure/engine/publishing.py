@@ -15,6 +15,7 @@ from perdure.authoring.version import version_key
 from perdure.engine.engine import Engine
 from perdure.engine.sending import check_stored
 from perdure.model import values
+from perdure.model.carrier import decode_carrier
 from perdure.model.commit import Published
 from perdure.model.durations import unsigned_micros
 from perdure.model.errors import InvalidValue, UsageError, ValueTooLarge
@@ -30,7 +31,7 @@ _KEEP: Final = 7 * 86_400_000_000
 #: Microseconds that the id of an event is remembered which nobody gave it: as long as a lost answer may be asked for again.
 _REMEMBER: Final = 86_400_000_000
 #: Bytes that may come to a collected event and its plan on their way.
-_OVERHEAD: Final = 4096
+_OVERHEAD: Final = 16 * 1024
 #: Characters of a key that stand in a run's id as they are.
 _LONGEST_KEY: Final = 100
 
@@ -66,8 +67,11 @@ def _kept_for(buffer: object) -> int | None:
     return unsigned_micros(buffer, "buffer") or None
 
 
-async def published(engine: Engine, event: Publish) -> int:
-    """Publish it, and have whoever it wakes here woken. Returns how many it reached."""
+async def published(engine: Engine, event: Publish, carrier: bytes | None) -> int:
+    """Publish it, and have whoever it wakes here woken. Returns how many it reached.
+
+    `carrier`: what the runs that it starts take along.
+    """
     found = [each for each in await engine.reads.subscriptions() if each.namespace in (None, event.namespace)]
     served = await _served(engine) if len(found) > len({each.workflow for each in found}) else ()
     starts: list[NewRun] = []
@@ -75,9 +79,9 @@ async def published(engine: Engine, event: Publish) -> int:
     for subscription in effective(found, served):
         for trigger in subscription.triggers:
             if trigger.event == event.name and trigger.window is None:
-                starts.append(_start(event, subscription))
+                starts.append(_start(event, subscription, carrier))
             elif trigger.event == event.name:
-                feeds.append(_feed(event, subscription, trigger))
+                feeds.append(_feed(event, subscription, trigger, carrier))
     answer = await engine.ask(replace(event, starts=tuple(starts), feeds=tuple(feeds)))
     check_stored(answer)
     assert isinstance(answer, Published)
@@ -103,7 +107,7 @@ def effective(subscriptions: Iterable[Subscription], served: Collection[tuple[st
     return [best[workflow][1] for workflow in sorted(best)]
 
 
-def _start(event: Publish, subscription: Subscription) -> NewRun:
+def _start(event: Publish, subscription: Subscription, carrier: bytes | None) -> NewRun:
     return _new_run(
         check_run_id(f"{_space('evt', event)}:{event.id}:{subscription.workflow}"),
         event,
@@ -113,10 +117,11 @@ def _start(event: Publish, subscription: Subscription) -> NewRun:
         tags=subscription.tags,
         timeout=subscription.timeout,
         origin=subscription.origin,
+        carrier=carrier,
     )
 
 
-def _feed(event: Publish, subscription: Subscription, trigger: Trigger) -> Feed:
+def _feed(event: Publish, subscription: Subscription, trigger: Trigger, carrier: bytes | None) -> Feed:
     assert trigger.window is not None
     plan = Plan(
         subscription.workflow,
@@ -130,7 +135,7 @@ def _feed(event: Publish, subscription: Subscription, trigger: Trigger) -> Feed:
     run_id = f"{_space('acc', event)}:{event.name}:{subscription.workflow}"
     if trigger.key is not None:
         run_id = f"{run_id}:{_key(event.payload, trigger.key)}"
-    payload = msgspec.json.encode(Item(msgspec.Raw(event.payload), plan))
+    payload = msgspec.json.encode(Item(msgspec.Raw(event.payload), plan, decode_carrier(carrier) or None))
     if len(payload) > values.MAX_VALUE - _OVERHEAD:
         raise ValueTooLarge(
             f"the payload of event {event.name!r} is {len(event.payload):,} bytes as JSON, too many to be collected for "

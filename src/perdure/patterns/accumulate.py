@@ -31,7 +31,7 @@ MOST: Final = 1_000
 #: So many events at most are taken by one link, since each makes its history longer.
 _LINK: Final = 500
 #: Bytes of a batch: what would go beyond begins the next one.
-_LARGEST: Final = MAX_VALUE - 4096
+_LARGEST: Final = MAX_VALUE - 16 * 1024
 
 #: The signal's name by which a collecting run is sent an event.
 SIGNAL: Final = "event"
@@ -54,20 +54,23 @@ class Plan(Struct, frozen=True, omit_defaults=True):
     origin: str | None = None
 
 
-class Item(Struct, frozen=True):
+class Item(Struct, frozen=True, omit_defaults=True):
     """An event on its way into a collecting run."""
 
     payload: Any
     plan: Plan
+    #: Of whoever published it. The run that is started has that of the last one.
+    carrier: dict[str, str] | None = None
 
 
-class Collected(Struct, frozen=True):
+class Collected(Struct, frozen=True, omit_defaults=True):
     """What a link of a collecting run hands to the next."""
 
     payloads: list[Any]
     #: Microseconds: when what there is starts a run.
     due: int
     plan: Plan
+    carrier: dict[str, str] | None = None
 
 
 class Batch(Accumulator):
@@ -124,8 +127,8 @@ async def accumulate(ctx: Context, collected: Collected | None = None) -> None:
     """Collects the events of one workflow, event and key, for ever."""
     if collected is None:
         item = await ctx.wait_for_signal(SIGNAL, type=Item)
-        collected = Collected([item.payload], _now(ctx) + item.plan.window, item.plan)
-    payloads, due, plan = list(collected.payloads), collected.due, collected.plan
+        collected = Collected([item.payload], _now(ctx) + item.plan.window, item.plan, item.carrier)
+    payloads, due, plan, carrier = list(collected.payloads), collected.due, collected.plan, collected.carrier
     for _ in range(_LINK):
         if plan.most is not None and len(payloads) >= plan.most:
             break
@@ -133,23 +136,31 @@ async def accumulate(ctx: Context, collected: Collected | None = None) -> None:
             item = await ctx.wait_for_signal(SIGNAL, type=Item, timeout=timedelta(microseconds=max(0, due - _now(ctx))))
         except SignalTimeout:
             break
-        plan = item.plan
-        if plan.most is None:
-            payloads, due = [item.payload], _now(ctx) + plan.window
-        elif len(_encode(payloads)) + len(_encode(item.payload)) > _LARGEST:
-            _start(ctx, payloads, plan)
+        full = plan.most is not None and len(_encode(payloads)) + len(_encode(item.payload)) > _LARGEST
+        if full:
+            _start(ctx, payloads, plan, carrier)
+        plan, carrier = item.plan, item.carrier
+        if full or plan.most is None:
             payloads, due = [item.payload], _now(ctx) + plan.window
         else:
             payloads.append(item.payload)
     else:
-        ctx.continue_as_new(Collected(payloads, due, plan))
-    _start(ctx, payloads, plan)
+        ctx.continue_as_new(Collected(payloads, due, plan, carrier))
+    _start(ctx, payloads, plan, carrier)
     ctx.continue_as_new(None)
 
 
-def _start(ctx: Context, payloads: list[Any], plan: Plan) -> None:
+def _start(ctx: Context, payloads: list[Any], plan: Plan, carrier: dict[str, str] | None) -> None:
     data = _encode(payloads[-1] if plan.most is None else {"events": payloads})
-    ctx.start_stored(plan.workflow, plan.version, data, tags=plan.tags, timeout=plan.timeout, origin=plan.origin)
+    ctx.start_stored(
+        plan.workflow,
+        plan.version,
+        data,
+        tags=plan.tags,
+        timeout=plan.timeout,
+        origin=plan.origin,
+        carrier=carrier,
+    )
 
 
 def _now(ctx: Context) -> int:

@@ -209,7 +209,8 @@ def _answer(row: Row, rest: Sequence[Row]) -> Answer:
         case "ended":
             return Ended(to_run(run))
         case "published":
-            return Published(incarnation, tuple(RunKey(each[2], each[3]) for each in rest))
+            assert incarnation is not None
+            return Published(int(incarnation), tuple(RunKey(each[2], each[3]) for each in rest))
         case "changed":
             return Changed(tuple(to_run(each[4]) for each in rest))
         case _:
