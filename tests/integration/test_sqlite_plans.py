@@ -22,7 +22,7 @@ from tests.integration.sqlite_scenarios import SCENARIOS, find
 #: What may be walked through: rows that came with the statement, its own intermediate results, an index that holds only what
 #: is wrong, the first entry of the index of those that wait, and the few processes there are.
 HARMLESS = re.compile(
-    r"SCAN (\d+ )?(CONSTANT ROWS?|\(.*\)|v|found|heads|tree|chain|asked VIRTUAL TABLE INDEX 1:|[cht]|arrivals|processes"
+    r"SCAN (\d+ )?(CONSTANT ROWS?|\(.*\)|v|found|heads|tree|chain|(asked|p|f|json_each) VIRTUAL TABLE INDEX 1:|[cht]|arrivals|processes"
     r"|runs USING INDEX runs_astray|s USING COVERING INDEX runs_due)$"
 )
 
