@@ -56,6 +56,8 @@ FULL_CLASSES: dict[str, Allowed] = {
     "perdure.model.steps.Step": Allowed(15, "a row of a run's timeline"),
     "perdure.ports.store.Process": Allowed(11, "what a process says of itself, as `perdure fleet` shows it"),
     "perdure.model.commit.TurnCommit": Allowed(25, ROW),
+    "perdure.stores.memory.tables.Tables": Allowed(13, "one dict a table"),
+    "perdure.stores.postgres.store._Open": Allowed(11, "what there is while the store is open, a part each"),
     "perdure.model.run.NewRun": Allowed(17, ROW),
     "perdure.model.run.Run": Allowed(35, ROW),
 }

@@ -14,6 +14,7 @@ from perdure.model.commit import (
     Join,
     Moved,
     NewChild,
+    Published,
     Requeue,
     TokenWait,
     TurnCommit,
@@ -22,6 +23,7 @@ from perdure.model.commit import (
 from perdure.model.run import Run, RunKey, Status
 from perdure.ports.store import Serves, Store
 from perdure.stores.sqlite import SqliteStore
+from perdure.testing.conformance.events import feed, having, listen, publish
 from perdure.testing.conformance.kit import (
     LEASE,
     WORKFLOW,
@@ -103,6 +105,18 @@ async def holders(store: Store) -> None:
     await store.write([to_run("1")])
 
 
+async def audience(store: Store) -> None:
+    """Waits for an event, an event that was read by nobody yet, two that are kept, one that is over, and a collecting run."""
+    await store.write([publish("over", name="f", keep=-1, facets=having(x=1), remember=-1)])
+    listener = await hold(store, "listener")
+    await store.write([turn(listener, listens=(listen(0, x=1), listen(1), listen(2, x=2)))])
+    await store.write([publish("unread", b"1", facets=having(x=2), feeds=())])
+    waiting = await hold(store, "waiting")
+    await store.write([park(waiting, listens=(listen(0, y=1),))])
+    kept = [publish(f"kept {x}", b"2", name="f", facets=having(x=x)) for x in (1, 2)]
+    await store.write([*kept, publish("fed", feeds=(feed("collecting"),))])
+
+
 # ---------------------------------------------------------------- what is done
 
 
@@ -116,7 +130,7 @@ def writing(
 
         async def act() -> None:
             answers = await store.write(batch)
-            unapplied = [answer for answer in answers if not isinstance(answer, (Applied, Moved, Changed))]
+            unapplied = [answer for answer in answers if not isinstance(answer, (Applied, Moved, Changed, Published))]
             assert len(unapplied) == refused, unapplied
 
         return act
@@ -194,6 +208,19 @@ def spoiled(awaited: Run, detached: Run) -> list[Write]:
     ]
 
 
+def published() -> list[Write]:
+    """To several waits, to runs that begin and to one that collects, and one that is kept."""
+    event = publish(
+        "x", b"3", facets=having(x=1, y=1), starts=(new("s", tags=("x",)), new("t")), feeds=(feed("collecting"),)
+    )
+    return [event, publish("y", b"4", name="g", facets=having(x=1, y=1))]
+
+
+def listens(listener: Run) -> list[Write]:
+    """Gives up what was read by nobody, and takes what was kept."""
+    return [turn(listener, unwaits=(0, 1, 2), listens=(listen(3, "f", x=2), listen(4, "f")))]
+
+
 async def claiming(store: SqliteStore) -> Deed:
     return lambda: store.claim(request(limit=4))
 
@@ -228,6 +255,8 @@ SCENARIOS: dict[str, Scenario] = {
     "cancel": Scenario(family, writing(dead_parent, "parent")),
     "delete": Scenario(family, writing(lambda: [Delete("parent", b'"gone"')])),
     "send": Scenario(family, writing(lambda: [to_run("parent", dedup="e"), to_token("t"), to_token("v", dedup="f")])),
+    "publish": Scenario(audience, writing(published)),
+    "listen": Scenario(audience, writing(listens, "listener")),
     "requeue": Scenario(failed, writing(lambda: [Requeue("r")])),
     "spoiled": Scenario(family, writing(spoiled, "awaited", "detached", refused=1)),
     "unblock": Scenario(blocked, unblocking),

@@ -23,7 +23,7 @@ from tests.integration.sqlite_scenarios import SCENARIOS, find
 #: What may be walked through: rows that came with the statement, the tags of one run, its own intermediate results, an index
 #: that holds only what is wrong, the first entry of the index of those that wait, and the few processes there are.
 HARMLESS = re.compile(
-    r"SCAN (\d+ )?(CONSTANT ROWS?|\(.*\)|v|found|heads|tree|chain|asked VIRTUAL TABLE INDEX 1:"
+    r"SCAN (\d+ )?(CONSTANT ROWS?|\(.*\)|v|found|heads|tree|chain|(asked|p|f|json_each) VIRTUAL TABLE INDEX 1:"
     r"|each_tag VIRTUAL TABLE INDEX 1:( LEFT-JOIN)?|[cht]|arrivals|processes"
     r"|runs USING INDEX runs_astray|s USING COVERING INDEX runs_due)$"
 )

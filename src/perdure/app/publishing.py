@@ -7,6 +7,7 @@ from typing import Any
 
 from perdure.app.starting import Starting
 from perdure.engine.publishing import event, published
+from perdure.engine.subscribing import unsubscribe
 from perdure.model.ids import check_name
 from perdure.model.run import DEFAULT_NAMESPACE
 
@@ -44,10 +45,6 @@ class Publishing(Starting):
         For workflows whose code is gone: where it is still there, deploy it without `on_event`. True if any did.
         """
         check_name(workflow, "a workflow's name")
-        store = self.engine.store
-        return (
-            await self.engine.reads.patiently(
-                f"unsubscribing workflow {workflow!r}", lambda _: store.unsubscribe(workflow)
-            )
-            > 0
+        return await self.engine.reads.patiently(
+            f"unsubscribing workflow {workflow!r}", lambda store: unsubscribe(store, workflow)
         )

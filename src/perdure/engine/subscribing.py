@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from msgspec.structs import replace
+
 from perdure.authoring.events import trigger_of
 from perdure.authoring.registry import AnyWorkflow, Registry
 from perdure.model.events import Subscription
@@ -17,6 +19,14 @@ async def subscribe(store: Store, registry: Registry, namespace: str | None) -> 
     fresh = list(_fresh(wanted, there))
     if fresh:
         await store.subscribe(fresh)
+
+
+async def unsubscribe(store: Store, workflow: str) -> bool:
+    """Nothing starts any version of the workflow from now on. True if anything did."""
+    found = [each for each in await store.subscriptions() if each.workflow == workflow and each.triggers]
+    if found:
+        await store.subscribe([replace(each, triggers=()) for each in found])
+    return bool(found)
 
 
 def _wanted(registry: Registry, namespace: str | None) -> Sequence[Subscription]:

@@ -304,10 +304,6 @@ class Store(Protocol):
         """Keep them, each in place of what was there for its namespace, workflow and version."""
         ...
 
-    async def unsubscribe(self, workflow: str) -> int:
-        """Forget the subscriptions of all versions of a workflow, in all namespaces. Returns how many there were."""
-        ...
-
     async def subscriptions(self) -> Sequence[Subscription]:
         """All, in no order."""
         ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from msgspec.structs import replace
 
@@ -149,8 +149,3 @@ def _follow(tables: Tables, incarnation: int, new: NewRun, now: int) -> None:
     key = _begin(tables, following, now)
     run = replace(last.run, continued_to=following.id, updated_at=now)
     tables.put_actor(replace(last, run=run, successor=key.incarnation))
-
-
-def subscriptions_of(tables: Tables, workflow: str) -> Sequence[tuple[str | None, str, str]]:
-    """The keys of a workflow's subscriptions."""
-    return [key for key in tables.subscriptions if key[1] == workflow]

@@ -33,7 +33,7 @@ from perdure.ports.store import (
     Serves,
     Standing,
 )
-from perdure.stores.memory import events, inboxes, rules, writes
+from perdure.stores.memory import inboxes, rules, writes
 from perdure.stores.memory.tables import Tables
 
 
@@ -44,7 +44,7 @@ class MemoryStore:
     data. Every verb completes without yielding to the event loop.
 
     `fault` is a seam for tests: it is called with "before write" and "after write" (likewise claim, renew, release,
-    unblock, audit, beat, depart, block_unserved, subscribe, unsubscribe) around each verb that changes something, and may
+    unblock, audit, beat, depart, block_unserved, subscribe) around each verb that changes something, and may
     raise: before, nothing was applied; after, everything was, as if the process had died before it got the answer.
     """
 
@@ -114,13 +114,6 @@ class MemoryStore:
         with self._changing("subscribe", hint=False) as tables:
             for each in subscriptions:
                 tables.put(tables.subscriptions, (each.namespace, each.workflow, each.version), each)
-
-    async def unsubscribe(self, workflow: str) -> int:
-        with self._changing("unsubscribe", hint=False) as tables:
-            found = events.subscriptions_of(tables, workflow)
-            for key in found:
-                tables.drop(tables.subscriptions, key)
-            return len(found)
 
     async def block_unserved(self, grace: int) -> Sequence[Finding]:
         with self._changing("block_unserved") as tables:

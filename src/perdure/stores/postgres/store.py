@@ -145,9 +145,6 @@ class PostgresStore:
     async def subscribe(self, subscriptions: Sequence[Subscription]) -> None:
         await self._open.subscriptions.put(subscriptions)
 
-    async def unsubscribe(self, workflow: str) -> int:
-        return await self._open.subscriptions.drop(workflow)
-
     def renewer(self) -> PostgresRenewer:
         return PostgresRenewer(self._place, self._open.time.at, self._check)
 

@@ -34,11 +34,6 @@ class Subscriptions:
                 again=True,
             )
 
-    async def drop(self, workflow: str) -> int:
-        """All of a workflow."""
-        rows = await self._fetch(f"DELETE FROM {self._table} WHERE workflow = $1 RETURNING 1", workflow, again=True)
-        return len(rows)
-
     async def all(self) -> Sequence[Subscription]:
         """One that cannot be read is passed over: it must not keep others from being published to."""
         found: list[Subscription] = []

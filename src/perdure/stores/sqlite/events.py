@@ -275,11 +275,6 @@ def subscribe(tx: Transaction, subscriptions: Sequence[Subscription]) -> None:
         )
 
 
-def unsubscribe(tx: Transaction, workflow: str) -> int:
-    """Forget all of a workflow."""
-    return tx.execute("DELETE FROM subscriptions WHERE workflow = ?", (workflow,)).rowcount
-
-
 def subscriptions(connection: sqlite3.Connection) -> list[Subscription]:
     """All. One that cannot be read is passed over: it must not keep others from being published to."""
     found: list[Subscription] = []

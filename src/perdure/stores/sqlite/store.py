@@ -109,9 +109,6 @@ class SqliteStore:
     async def subscribe(self, subscriptions: Sequence[Subscription]) -> None:
         await self._writing().call(partial(events.subscribe, subscriptions=subscriptions))
 
-    async def unsubscribe(self, workflow: str) -> int:
-        return cast("int", await self._writing().call(partial(events.unsubscribe, workflow=workflow)))
-
     async def block_unserved(self, grace: int) -> Sequence[Finding]:
         look = partial(fleet.unserved, now=self.now(), grace=grace)
         if not await self._reading().call(look):  # as nearly always: then nobody need wait for it
