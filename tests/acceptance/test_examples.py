@@ -269,3 +269,26 @@ async def test_an_expense_is_approved_on_its_page_also_after_a_kill(tmp_path: Pa
         answer = await asyncio.to_thread(fetched, where, {"option": "approve", "comment": "for the hall"})
         assert answer == (202, "accepted\n")
         assert (await program.end())[-1] == "bob said approve: for the hall"
+
+
+# ---------------------------------------------------------------- trip
+
+
+async def test_trips_are_booked_whole_or_not_at_all_whatever_fails_and_whoever_is_killed(tmp_path: Path) -> None:
+    async with running(tmp_path, "trip", "agency", 0) as agency:
+        url = (await agency.line("listens")).split()[-1]
+        async with running(tmp_path, "trip", "travel", url, 20) as first:
+            for _ in range(15):
+                await agency.line("booked")
+            assert await first.kill(signal.SIGKILL) == -signal.SIGKILL
+        lines = await run(tmp_path, "trip", "travel", url, 20)
+        sold_out = [f"customer-{number}" for number in (3, 7, 13, 17)]
+        assert [line for line in lines if "booked" in line] == [
+            f"customer-{number}: " + ("not booked, no car left" if f"customer-{number}" in sold_out else "booked")
+            for number in range(20)
+        ]
+        stands = await run(tmp_path, "trip", "bookings", url)
+        assert sorted(stands) == sorted(
+            f"customer-{n}: 3 bookings" for n in range(20) if f"customer-{n}" not in sold_out
+        )
+        await agency.kill(signal.SIGINT)
