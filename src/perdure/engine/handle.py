@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from perdure.engine.asked import Asked
+from perdure.engine.operated import Operated
 from perdure.engine.sending import outgoing_signal, send
 from perdure.model import values
 from perdure.model.attributes import plain
-from perdure.model.commit import Cancel, Changed, Delete, Ended, Requeue
+from perdure.model.commit import Cancel, Changed, Delete, Ended
 from perdure.model.endings import cancelled_failure
 from perdure.model.errors import RunNotFound, UsageError
 from perdure.model.failure import encode_failure
@@ -22,7 +22,7 @@ from perdure.model.steps import Step, fold
 R = TypeVar("R")
 
 
-class RunHandle(Asked[R]):
+class RunHandle(Operated[R]):
     """A run by its id. Made by `app.start` and `app.get_run`; any number may exist of one run, in any process."""
 
     __slots__ = ()
@@ -44,16 +44,6 @@ class RunHandle(Asked[R]):
         if isinstance(answer, Changed):
             return Status.CANCELLED
         return self._standing(answer).status
-
-    async def requeue(self) -> Status:
-        """Revive a failed or dead run: what failed last is tried afresh. A blocked one is tried again as it is, at once.
-
-        Any other run is left alone. Returns how the run stands then.
-        """
-        answer = await self._engine.ask(Requeue(self.id, self._incarnation()))
-        if isinstance(answer, Changed) and answer.runs:
-            return answer.runs[0].status
-        return (await self.info()).status
 
     async def delete(self) -> int:
         """Remove the run and everything below it, without a trace. Live ones are cancelled first. Returns how many."""

@@ -25,6 +25,9 @@ class Event(IntEnum):
     END = 8  # the run ended with status `name`
     REQUEUED = 9  # an operator revived the run: failed operations up to here are tried afresh
     LOGGED = 10  # what an attempt of step `seq` said (see `perdure.model.steplog`), just before what came of it
+    # What is before is a copy of the history of run `name`, up to where it issued operation `seq`. The last `payload` entries
+    # of it are results that came later, to operations before that one: they are delivered first, and all else is new.
+    FORKED = 11
 
 
 class Op(StrEnum):
