@@ -83,7 +83,8 @@ class Instance(Issuing):
         for `advance`, which may be given all of them.
 
         A history with an END entry comes back with the outcome the body reached. A requeued or forked body,
-        or one whose first turn was lost, may get further than its history: what is new then is in the turn, and goes on in that of the next `advance`.
+        or one whose first turn was lost, may get further than its history: what is new then is in the turn, and goes on in that
+        of the next `advance`.
         """
         entries, again = revive(entries)
         recorded = self._recorded = Recorded(self.run.id, entries)

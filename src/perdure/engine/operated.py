@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Self, TypeVar
 
-from perdure.engine import copying, requeueing
+from perdure.engine import copying, requeueing, steering
 from perdure.engine.asked import Asked
+from perdure.engine.steering import Redispatched
+from perdure.model.commit import Way
 from perdure.model.run import Status
 
 R = TypeVar("R")
@@ -48,3 +50,31 @@ class Operated(Asked[R]):
         run = await self.info()
         key = await copying.fork(self._engine, run, from_step)
         return type(self)(self._engine, key.id, self._workflow, key)
+
+    async def pause(self, *, at_once: bool = False) -> bool:
+        """Have nobody go on with the run until it is unpaused, whatever its status. Returns False if it was paused already.
+
+        A run that is at work goes on until it next waits (for a signal, a timer, a child, a retry). With `at_once` it is taken
+        from its process: steps in flight are cut off, and run again after `unpause`. Signals still arrive; the time does not
+        count against the run's timeout. Of a chain, the newest link. Raises `RunNotFound`, `RunEnded`.
+        """
+        paused = await steering.steer(self._engine, self.id, self._incarnation(), Way.PAUSE)
+        if at_once:
+            await steering.steer(self._engine, self.id, self._incarnation(), Way.REDISPATCH)
+        return paused is not None
+
+    async def unpause(self) -> bool:
+        """Let the run go on. What fell due meanwhile is due now. Returns False if it was not paused.
+
+        Raises `RunNotFound`, `RunEnded`.
+        """
+        return await steering.steer(self._engine, self.id, self._incarnation(), Way.UNPAUSE) is not None
+
+    async def redispatch(self) -> Redispatched:
+        """Take the run from the process that is at work on it, and have steps in flight tried again: for one that hangs.
+
+        The attempts are counted, and keep their idempotency key; what they still do, nobody stops in a process that hangs, and
+        nobody listens to. A run that nobody is at work on is left alone: `steps` is 0. Of a chain, the newest link. Raises
+        `RunNotFound`, `RunEnded`.
+        """
+        return await steering.redispatch(self._engine, self.id, self._incarnation())

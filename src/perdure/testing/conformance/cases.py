@@ -31,6 +31,7 @@ from perdure.testing.conformance import (
     requeues,
     signals,
     standing,
+    steering,
     tokens,
     turns,
 )
@@ -59,6 +60,7 @@ _TOPICS: tuple[ModuleType, ...] = (
     attributes,
     counts,
     standing,
+    steering,
     hostile,
     concurrency,
 )
