@@ -538,6 +538,25 @@ async def drive_attributed(app: TestApp) -> RunHandle[Any]:
     return run
 
 
+async def drive_forked(app: TestApp) -> RunHandle[Any]:
+    run = await app.start(forks, id="golden")
+    await app.settle()
+    await run.signal("go")
+    await app.settle()
+    seq = next(one.seq for one in await run.steps() if one.input is not None and b"13" in one.input)
+    fork = await run.fork(seq)
+    await app.settle()
+    return fork
+
+
+@workflow
+async def forks(ctx: Context) -> list[Any]:
+    got: list[Any] = [await echo(ctx.random.randint(0, 9)), await ctx.child(leaf, 0)]
+    late = asyncio.ensure_future(ctx.wait_for_signal("go"))
+    got += await asyncio.gather(echo(11), echo(12), echo(13))
+    return [*got, await late, ctx.random.randint(0, 9)]
+
+
 # ---------------------------------------------------------------- events
 
 
@@ -700,4 +719,5 @@ PROGRAMS = {
     "undone": Program(undone, drive_undone),
     "cancelled-with-undo": Program(cancelled_with_undo, drive_cancelled_with_undo),
     "attributes": Program(attributed, drive_attributed),
+    "forked": Program(forks, drive_forked),
 }

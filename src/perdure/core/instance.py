@@ -83,8 +83,9 @@ class Instance(Issuing):
         `seen`: the run's, as its last commit left it; `unread`: its unconsumed messages, oldest first. Those above `seen` are
         for `advance`, which may be given all of them.
 
-        A history with an END entry comes back with the outcome the body reached. A requeued body, or one whose first turn was
-        lost, may get further than its history: what is new then is in the turn, and goes on in that of the next `advance`.
+        A history with an END entry comes back with the outcome the body reached. A requeued or forked body,
+        or one whose first turn was lost, may get further than its history: what is new then is in the turn, and goes on in that
+        of the next `advance`.
         """
         entries, again = revive(entries)
         recorded = self._recorded = Recorded(self.run.id, entries)
@@ -104,7 +105,7 @@ class Instance(Issuing):
         self._refill(seen, unread)
         turn = self._finish()
         self._recorded = None
-        if entries and entries[-1].event is Event.REQUEUED:
+        if entries and entries[-1].event in (Event.REQUEUED, Event.FORKED):
             turn.reopened = [operation for operation in self.pending.values() if operation not in turn.issued]
         if turn.entries or turn.reopened:
             self._turn = turn

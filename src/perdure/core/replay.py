@@ -25,6 +25,10 @@ _CLOSED = frozenset({Event.RESOLVED, Event.FAILED, Event.ABANDONED})
 _ATTEMPTS = frozenset({Event.ATTEMPT_FAILED, Event.ATTEMPT_CUT, Event.LOGGED})
 _UNDONE = frozenset({Event.FAILED, Event.ATTEMPT_FAILED})
 _STEPS = frozenset({Op.STEP, Op.LOCAL})
+#: An operator had the run begin or go on from here: the body may go further than the history before it does.
+_REVIVED = frozenset({Event.REQUEUED, Event.FORKED})
+#: Named after the run that started them.
+_FAMILY = frozenset({Op.CHILD, Op.SPAWN, Op.JOIN})
 _FORGOTTEN = frozenset({Op.SPAWN, Op.VALUE, Op.ATTRIBUTES})
 _NOT_USERS = frozenset({"perdure", "asyncio"})
 
@@ -45,6 +49,8 @@ class Recorded:
         #: True if the body may be over where the history is.
         self._may_end = self._open_ended or any(entry.event is Event.END for entry in entries)
         self._open = _open(entries)
+        #: What is before this position was issued by the run that this one was forked from: its children have other names.
+        self._copied = max((entry.seq for entry in entries if entry.event is Event.FORKED), default=0)
 
     def match(self, operation: Operation) -> NonDeterminismError | None:
         """Hold an operation that the code issues against the recorded one, and give it the recorded facts."""
@@ -54,7 +60,8 @@ class Recorded:
             return self._error(
                 operation.seq, "nothing", issued, "the code issues an operation that the history does not have"
             )
-        if entry.op is not operation.op or entry.name != operation.name:
+        namesake = operation.seq < self._copied and entry.op in _FAMILY
+        if entry.op is not operation.op or not (entry.name == operation.name or namesake):
             return self._error(operation.seq, _name(entry.op, entry.name), issued, "the code issues another operation")
         operation.payload = entry.payload
         operation.due = entry.due
@@ -141,16 +148,22 @@ def revive(entries: Sequence[Entry]) -> tuple[Sequence[Entry], Sequence[Entry]]:
 
     The time that the run lay dead does not count: timers that were open go on with the time they had left, and a bounded wait
     that failed has all of its time again.
+
+    A fork takes nothing back. The results that were copied after the place where it was made are delivered anew.
     """
-    if not any(entry.event is Event.REQUEUED for entry in entries):
+    if not any(entry.event in _REVIVED for entry in entries):
         return entries, ()
     spans = {entry.seq: entry.due - entry.at for entry in entries if entry.event is Event.SCHEDULED and entry.due}
     kept: list[Entry] = []
     again: list[Entry] = []
     for entry in entries:
         if entry.event is Event.REQUEUED:
-            kept, again = _taken_back(kept, entry.at, spans)
-        elif entry.event not in _ATTEMPTS:
+            kept, taken_back = _taken_back(kept, entry.at, spans)
+            again += taken_back
+        elif entry.event is Event.FORKED:
+            place = len(kept) - int(entry.payload or b"0")
+            kept, again = kept[:place], kept[place:]
+        elif entry.event not in _ATTEMPTS and entry.event is not Event.END:
             again = []  # the run went on: they have come again, and stand in what follows
         kept.append(entry)
     return kept, again
@@ -208,12 +221,12 @@ def _raising(error: BaseException | None) -> str:
 
 def _open_ended(entries: Sequence[Entry]) -> bool:
     told = (entry.event for entry in reversed(entries) if entry.event not in _ATTEMPTS)
-    return next(told, Event.REQUEUED) is Event.REQUEUED
+    return next(told, Event.REQUEUED) in _REVIVED
 
 
 def _open(entries: Sequence[Entry]) -> set[int] | None:
-    """The positions that wait at the end of the history; None where a requeue makes that a matter of the replay."""
-    if any(entry.event is Event.REQUEUED for entry in entries):
+    """The positions that wait at the end of the history; None where a requeue or fork makes that a matter of the replay."""
+    if any(entry.event in _REVIVED for entry in entries):
         return None
     opened = {entry.seq for entry in entries if entry.event is Event.SCHEDULED and entry.op not in _FORGOTTEN}
     return opened - {entry.seq for entry in entries if entry.event in _CLOSED}

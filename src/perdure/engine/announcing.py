@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perdure.engine.committer import Outcome
 from perdure.engine.executor import Executor
-from perdure.model.commit import Cancel, Changed, Delete, Exists, Published, Send, Write
+from perdure.model.commit import Cancel, Changed, Delete, Exists, Published, Send, Steer, Way, Write
 
 
 def announce(executor: Executor, write: Write, outcome: Outcome) -> None:
@@ -12,7 +12,7 @@ def announce(executor: Executor, write: Write, outcome: Outcome) -> None:
     if isinstance(outcome, Changed):
         if isinstance(write, Cancel):
             executor.cancelled(outcome.runs)
-        elif isinstance(write, Delete):
+        elif isinstance(write, Delete) or (isinstance(write, Steer) and write.way is Way.REDISPATCH):
             executor.changed(outcome.runs)
         else:
             for run in outcome.runs:

@@ -6,8 +6,8 @@ import secrets
 from collections.abc import AsyncIterator
 
 from msgspec import Struct
-from msgspec.structs import replace
 
+from perdure.engine.bulk import walk
 from perdure.engine.engine import Engine
 from perdure.engine.sending import check_stored
 from perdure.model.cancelling import CancelOrder
@@ -17,9 +17,6 @@ from perdure.model.errors import RunNotFound
 from perdure.model.failure import encode_failure
 from perdure.model.run import TERMINAL, Run, RunKey, Status
 from perdure.ports.store import RunQuery
-
-#: So many runs are read at once.
-_PAGE = 200
 
 
 class CancelResult(Struct, frozen=True):
@@ -65,22 +62,11 @@ def _run(answer: Answer, run_id: str) -> Run:
 
 async def _live_below(engine: Engine, key: RunKey) -> AsyncIterator[Run]:
     """The live runs below a run, also below ended ones; each before those below it."""
-    async for child in _matching(engine, RunQuery(parent=key, limit=_PAGE)):
+    async for child in walk(engine, RunQuery(parent=key)):
         if child.status not in TERMINAL:
             yield child
         async for below in _live_below(engine, child.key):
             yield below
-
-
-async def _matching(engine: Engine, query: RunQuery) -> AsyncIterator[Run]:
-    """All runs that match, newest first, however many pages they fill."""
-    while True:
-        page = await engine.reads.runs(query)
-        for run in page:
-            yield run
-        if len(page) < query.limit:
-            return
-        query = replace(query, before=page[-1].incarnation)
 
 
 async def cancel_where(
@@ -90,7 +76,7 @@ async def cancel_where(
 
     Which ones match is found out before the first is cancelled. One that ended, or was deleted, meanwhile stays as it is.
     """
-    found = [run async for run in _matching(engine, replace(query, limit=_PAGE, before=None))]
+    found = [run async for run in walk(engine, query)]
     results: list[CancelResult] = []
     for run in found:
         status = run.status

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from perdure.engine.asked import Asked
 from perdure.engine.cancelling import cancel
+from perdure.engine.operated import Operated
 from perdure.engine.sending import outgoing_signal, send
 from perdure.model import values
 from perdure.model.attributes import plain
-from perdure.model.commit import Changed, Delete, Requeue
+from perdure.model.commit import Changed, Delete
 from perdure.model.endings import cancelled_failure
 from perdure.model.errors import UsageError
 from perdure.model.failure import encode_failure
@@ -23,7 +23,7 @@ from perdure.model.steps import Step, fold
 R = TypeVar("R")
 
 
-class RunHandle(Asked[R]):
+class RunHandle(Operated[R]):
     """A run by its id. Made by `app.start` and `app.get_run`; any number may exist of one run, in any process."""
 
     __slots__ = ()
@@ -48,16 +48,6 @@ class RunHandle(Asked[R]):
         """
         undo = check_flag(compensate, "compensate")
         return await cancel(self._engine, self.id, self._incarnation(), check_reason(reason), undo=undo)
-
-    async def requeue(self) -> Status:
-        """Revive a failed or dead run: what failed last is tried afresh. A blocked one is tried again as it is, at once.
-
-        Any other run is left alone. Returns how the run stands then.
-        """
-        answer = await self._engine.ask(Requeue(self.id, self._incarnation()))
-        if isinstance(answer, Changed) and answer.runs:
-            return answer.runs[0].status
-        return (await self.info()).status
 
     async def delete(self) -> int:
         """Remove the run and everything below it, without a trace. Live ones are cancelled first. Returns how many."""

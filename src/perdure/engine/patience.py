@@ -14,7 +14,7 @@ from typing import TypeVar
 from perdure.engine.committer import Broken, Committer, Outcome
 from perdure.engine.means import Means
 from perdure.engine.pauses import pauses, sleep_until
-from perdure.model.commit import Answer, Cancel, Create, Delete, Requeue, Send, TurnCommit, Write
+from perdure.model.commit import Answer, Cancel, Create, Delete, Requeue, Send, Steer, TurnCommit, Way, Write
 from perdure.model.errors import StoreUnavailable
 from perdure.model.events import Publish, Subscription
 from perdure.model.history import Entry
@@ -162,6 +162,9 @@ def _described(write: Write) -> tuple[str, str]:
                 f"requeueing run {write.run_id!r}",
                 "look how it stands, and requeue it again if it has not begun anew",
             )
+        case Steer():
+            doing = {Way.PAUSE: "pausing", Way.UNPAUSE: "unpausing", Way.REDISPATCH: "redispatching"}[write.way]
+            return f"{doing} run {write.run_id!r}", "do it again: a second time does no harm"
         case Delete():
             return f"deleting run {write.run_id!r}", "delete it again: a second time does no harm"
         case TurnCommit():

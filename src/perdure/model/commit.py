@@ -6,6 +6,7 @@ A batch of writes is applied in order in one transaction where the store can; a 
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -136,6 +137,29 @@ class Requeue(Struct, frozen=True):
     incarnation: int | None = None
 
 
+class Way(StrEnum):
+    """What an operator does to a live run."""
+
+    #: Nobody claims it, until it is unpaused. Whoever holds it goes on until it parks.
+    PAUSE = "pause"
+    #: It may be claimed again. Its deadline moves on by the time that it was paused.
+    UNPAUSE = "unpause"
+    #: Taken from whoever holds it, and due now: pending, no owner, epoch + 1, not counted as a recovery.
+    REDISPATCH = "redispatch"
+
+
+class Steer(Struct, frozen=True):
+    """Pause a live run, unpause it, or take it from its holder. Of an id that continued, the last link, as with `Cancel`.
+
+    A run that stands so already (for REDISPATCH: that nobody holds) is left as it is, and answered `Changed` with no runs.
+    """
+
+    run_id: str
+    way: Way
+    #: As in `Cancel`.
+    incarnation: int | None = None
+
+
 class Delete(Struct, frozen=True):
     """Remove a run, its history, inbox, waits, values and everything below it, and the same of the links that continue it.
 
@@ -148,7 +172,7 @@ class Delete(Struct, frozen=True):
     incarnation: int | None = None
 
 
-Write: TypeAlias = TurnCommit | Create | Send | Publish | Cancel | Requeue | Delete
+Write: TypeAlias = TurnCommit | Create | Send | Publish | Cancel | Requeue | Steer | Delete
 
 
 class Applied(Struct, frozen=True):
@@ -198,7 +222,7 @@ class Missing(Struct, frozen=True):
 
 
 class Changed(Struct, frozen=True):
-    """Cancel, Requeue, Delete: these runs were changed (deleted ones as they last stood), the named one first."""
+    """Cancel, Requeue, Steer, Delete: these runs were changed (deleted ones as they last stood), the named one first."""
 
     runs: tuple[Run, ...]
 

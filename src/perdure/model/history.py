@@ -25,9 +25,11 @@ class Event(IntEnum):
     END = 8  # the run ended with status `name`
     REQUEUED = 9  # an operator revived the run: failed operations up to here are tried afresh
     LOGGED = 10  # what an attempt of step `seq` said (see `perdure.model.steplog`), just before what came of it
-    LET_GO = (
-        11  # nobody awaits operation `seq` any more, but it goes on: it has an undo, or is a child that is being undone
-    )
+    # nobody awaits operation `seq` any more, but it goes on: it has an undo, or is a child that is being undone
+    LET_GO = 11
+    # What is before is a copy of the history of run `name`, up to where it issued operation `seq`. The last `payload` entries
+    # of it are results that came later, to operations before that one: they are delivered first, and all else is new.
+    FORKED = 12
 
 
 class Op(StrEnum):

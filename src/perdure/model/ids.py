@@ -11,7 +11,7 @@ from perdure.model.errors import InvalidId
 MAX_RUN_ID = 512
 MAX_NAME = 255
 
-_DERIVED = re.compile(r"(?:\.child\.\d+|\.all\.\d+\.\d+|~\d+)+\Z")
+_DERIVED = re.compile(r"(?:\.child\.\d+|\.all\.\d+\.\d+|~\d+|~(?:retry|fork)~[a-f][0-9a-f]{7})+\Z")
 _LINK = re.compile(r"^(.*)~(\d+)$", re.DOTALL)
 
 
@@ -63,6 +63,15 @@ def next_link(run_id: str) -> str:
     """Of the run that continues `run_id`: `p`, `p~1`, `p~2`."""
     match = _LINK.match(run_id)
     return f"{match[1]}~{int(match[2]) + 1}" if match else f"{run_id}~1"
+
+
+def again_id(run_id: str, how: str, chance: int) -> str:
+    """Of a run that is made from another by an operator: `p~retry~` or `p~fork~` and eight hex digits of 32 bits of chance.
+
+    The first is a letter: `next_link` must not take them for a number.
+    """
+    digits = f"{chance % 2**32:08x}"
+    return f"{run_id}~{how}~{'abcdef'[int(digits[0], 16) % 6]}{digits[1:]}"
 
 
 def step_id(run_id: str, incarnation: int, seq: int) -> str:

@@ -118,6 +118,8 @@ class Run(Struct, frozen=True, kw_only=True):
     attributes: bytes | None
     origin: str | None
     carrier: bytes | None
+    #: Since when nobody takes it, whatever its status; None: it is not paused.
+    paused_at: int | None = None
     parent: Parent | None
     awaited_as: str | None
     depth: int

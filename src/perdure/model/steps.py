@@ -84,7 +84,9 @@ def _next(step: Step, entry: Entry) -> Step:
         )
     if entry.event is Event.ATTEMPT_CUT:
         return replace(step, attempts=attempts, cut=step.cut + 1)
-    if entry.event is Event.RESOLVED:
+    if (
+        entry.event is Event.RESOLVED and step.state is not State.COMPLETED
+    ):  # else it came again, after a requeue or fork
         return replace(
             step,
             state=State.COMPLETED,

@@ -56,10 +56,13 @@ Rules that every adapter keeps (each is checked by `perdure.testing.conformance`
 * *Cascade.* Cancelling a run cancels every live run below it (parent links, also below ended ones, tolerant of cycles);
   ended ones are untouched. Cancels of an id that continued go to the last link, like messages. What a turn's `cancels` end
   has the error `endings.cancelled_failure()`.
-* *Claim.* Due = `wake_at <= now` and status PENDING, SUSPENDED, BLOCKED or RUNNING (an orphan: its lease ended), within
+* *Claim.* Due = `wake_at <= now`, not paused, and PENDING, SUSPENDED, BLOCKED or RUNNING (an orphan: its lease ended), within
   the namespaces and definitions asked for. Greater priority first (absent = 0), then older wake time; at most `limit`; the
   namespaces take turns within a priority. Claiming sets RUNNING, owner, epoch + 1, wake_at = now + lease and `listening`
   False; an orphan's `recoveries` + 1. A claimed BLOCKED run keeps its fingerprint in the answer only.
+* *Paused* (`paused_at`) is a run beside its status: it is not claimed, and not blocked for want of somebody to serve it. All
+  else goes on: messages come, it can be cancelled, and whoever holds it may commit. The successor of a paused run is paused.
+  A requeue that revives a run ends its pause.
 * *New runs* are PENDING and due now; with a `start_at` ahead SUSPENDED, not listening, due then. The deadline is the due start
   plus the timeout; a requeue sets it anew. A blank id is `Unstorable`, as are text with lone surrogates and integers beyond
   64 bits, anywhere in a write that is not answered `Fenced`, `Refused` or `Exists` in any case. Text with NUL may be, too: not
@@ -241,8 +244,8 @@ class Renewer(Protocol):
         ...
 
     def release(self, owner: str, held: Sequence[Held]) -> None:
-        """Give runs back, due now: PENDING, no owner, epoch + 1, not counted as a recovery. Those lost are passed over; those that
-        stay locked by somebody else are left to their leases."""
+        """Give runs back, due now: PENDING, no owner, epoch + 1, not counted as a recovery. Those lost are passed over; those
+        that stay locked by somebody else are left to their leases."""
         ...
 
     def beat(self, process: Process, ttl: int) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from perdure.model.bounds import out_of_bounds
-from perdure.model.commit import TurnCommit
+from perdure.model.commit import TurnCommit, Way
 from perdure.model.endings import unserved_failure
 from perdure.model.failure import encode_failure
 from perdure.model.messages import Message, MessageKind, holds_up
@@ -154,9 +154,24 @@ def requeued(run: Run, now: int) -> Run | None:
         error=None,
         deadline=None if run.timeout is None else now + run.timeout,
         recoveries=0,
+        paused_at=None,
         updated_at=now,
         ended_at=None,
     )
+
+
+def steered(run: Run, way: Way, now: int) -> Run | None:
+    """A live run as an operator wants it; None where it stands so already."""
+    match way:
+        case Way.PAUSE:
+            return None if run.paused_at is not None else replace(run, paused_at=now, updated_at=now)
+        case Way.UNPAUSE:
+            if run.paused_at is None:
+                return None
+            deadline = None if run.deadline is None else run.deadline + now - run.paused_at
+            return replace(run, paused_at=None, deadline=deadline, updated_at=now)
+        case Way.REDISPATCH:
+            return released(run, now) if run.status is Status.RUNNING else None
 
 
 def due_now(run: Run, now: int) -> Run:
@@ -186,6 +201,7 @@ def can_claim(run: Run, request: ClaimRequest, now: int | None) -> bool:
     """Whether a request is for this run; with `now`, only if it is due."""
     return (
         run.wake_at is not None
+        and run.paused_at is None
         and (now is None or run.wake_at <= now)
         and run.status not in TERMINAL
         and run.format <= request.format
@@ -243,6 +259,7 @@ def unserved(run: Run, members: Iterable[Member], until: int) -> bool:
     return (
         run.status in (Status.PENDING, Status.SUSPENDED, Status.RUNNING)
         and run.wake_at is not None
+        and run.paused_at is None
         and run.wake_at <= until
         and not any(serves(member.process, run) for member in members)
     )

@@ -21,6 +21,7 @@ from perdure.model.commit import (
     Refused,
     Requeue,
     Send,
+    Steer,
     TurnCommit,
     Write,
 )
@@ -51,6 +52,8 @@ def apply(tables: Tables, write: Write, now: int) -> Answer:
             return _cancel(tables, write, now)
         case Requeue():
             return _requeue(tables, write, now)
+        case Steer():
+            return _steer(tables, write, now)
         case Delete():
             return _delete(tables, write, now)
 
@@ -220,7 +223,7 @@ def _continue(tables: Tables, incarnation: int, successor: NewRun, now: int) -> 
         raise rules.DataRefused(f"the run cannot continue as {successor.id!r}: another run has that id")
     old = tables.actors[incarnation]
     run = rules.new_run(successor, tables.next_number(), now, old.run.parent)
-    tables.add_actor(Actor(replace(run, awaited_as=old.run.awaited_as)))
+    tables.add_actor(Actor(replace(run, awaited_as=old.run.awaited_as, paused_at=old.run.paused_at)))
     moving = [letter for letter in old.inbox if letter.message.kind is not MessageKind.CHILD]
     staying = tuple(letter for letter in old.inbox if letter.message.kind is MessageKind.CHILD)
     tables.put_actor(replace(old, inbox=staying, successor=run.incarnation))
@@ -238,7 +241,7 @@ def _cancel_tree(tables: Tables, incarnation: int, error: bytes, now: int) -> tu
 # ---------------------------------------------------------------- from outside
 
 
-def _named(tables: Tables, write: Cancel | Requeue | Delete) -> Run | None:
+def _named(tables: Tables, write: Cancel | Requeue | Steer | Delete) -> Run | None:
     run = tables.find(write.run_id)
     return None if run is None or write.incarnation not in (None, run.incarnation) else run
 
@@ -266,6 +269,20 @@ def _requeue(tables: Tables, requeue: Requeue, now: int) -> Answer:
     tables.put_run(revived)
     tables.append(run.incarnation, (Entry(Event.REQUEUED, -1, None, "", None, now),))
     return Changed((tables.actors[run.incarnation].run,))
+
+
+def _steer(tables: Tables, steer: Steer, now: int) -> Answer:
+    run = _named(tables, steer)
+    if run is None:
+        return Missing(steer.run_id)
+    last = tables.last_link(run.incarnation)
+    if last.status in TERMINAL:
+        return Ended(last)
+    steered = rules.steered(last, steer.way, now)
+    if steered is None:
+        return Changed(())
+    tables.put_run(steered)
+    return Changed((steered,))
 
 
 def _delete(tables: Tables, delete: Delete, now: int) -> Answer:

@@ -8,7 +8,7 @@ import msgspec
 
 from perdure.model.attributes import searchable
 from perdure.model.bounds import out_of_bounds
-from perdure.model.commit import Cancel, Create, Delete, Requeue, Send, TurnCommit, Write
+from perdure.model.commit import Cancel, Create, Delete, Requeue, Send, Steer, TurnCommit, Write
 from perdure.model.endings import cancelled_failure, start_failure
 from perdure.model.events import Publish, line
 from perdure.model.failure import encode_failure
@@ -24,6 +24,7 @@ _KINDS: Final[dict[type, str]] = {
     Publish: "publish",
     Cancel: "cancel",
     Requeue: "requeue",
+    Steer: "steer",
     Delete: "delete",
 }
 _CANCELLED: Final = encode_failure(cancelled_failure())
@@ -80,7 +81,7 @@ class Touched:
             case Publish():
                 self.events.append((write.namespace, line(write.name), write.facets))
                 self.ids += [feed.run.id for feed in write.feeds]
-            case Requeue():
+            case Requeue() | Steer():
                 self.ids.append(write.run_id)
             case Cancel() | Delete():
                 self.felled.append(write.run_id)

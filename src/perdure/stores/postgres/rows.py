@@ -71,6 +71,7 @@ def to_run(row: Row) -> Run:
         ended_at=row[34],
         continued_to=row[35],
         carrier=row[39],
+        paused_at=row[40],
     )
 
 

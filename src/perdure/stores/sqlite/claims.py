@@ -17,7 +17,7 @@ from perdure.stores.sqlite.sized import execute_sized, parts
 from perdure.stores.sqlite.transaction import Transaction
 
 _HEAD: Final = """(
-    SELECT s.incarnation FROM runs AS s INDEXED BY runs_due WHERE s.wake_at IS NOT NULL {condition}
+    SELECT s.incarnation FROM runs AS s INDEXED BY runs_due WHERE s.wake_at IS NOT NULL AND s.paused_at IS NULL {condition}
     ORDER BY s.namespace, s.urgency, s.wake_at LIMIT 1
 )"""
 #: Each (namespace, urgency) with its earliest wake time: one seek in the index each, however many runs there are. (A
@@ -41,7 +41,7 @@ _GROUPS_OF: Final = _GROUPS.format(first=_HEAD.format(condition="AND s.namespace
 _IN_GROUP: Final = """
     SELECT json_group_array(json_array(incarnation, wake_at, status, fingerprint)) FROM (
         SELECT incarnation, wake_at, status, fingerprint FROM runs INDEXED BY runs_due
-        WHERE wake_at IS NOT NULL AND namespace = ? AND urgency = ? AND wake_at <= ? AND format <= ?
+        WHERE wake_at IS NOT NULL AND paused_at IS NULL AND namespace = ? AND urgency = ? AND wake_at <= ? AND format <= ?
         AND (workflow, version) IN (VALUES {serves}) ORDER BY wake_at, incarnation LIMIT ?
     )
 """

@@ -24,7 +24,7 @@ _MEMBERS: Final = "SELECT process, seen_at, expires_at FROM processes WHERE expi
 _UNSERVED: Final = f"""
     SELECT json_group_array(json_array(incarnation, id, workflow, version)) FROM (
         SELECT incarnation, id, workflow, version FROM runs INDEXED BY runs_due
-        WHERE wake_at IS NOT NULL AND namespace = ? AND urgency = ? AND wake_at <= ? {{served}}
+        WHERE wake_at IS NOT NULL AND paused_at IS NULL AND namespace = ? AND urgency = ? AND wake_at <= ? {{served}}
         AND status IN ({PENDING}, {RUNNING}, {SUSPENDED}) ORDER BY incarnation LIMIT {MOST_UNSERVED}
     )
 """

@@ -267,6 +267,16 @@ _SEARCH: Final = (
     "CREATE INDEX runs_by_origin ON runs (origin) WHERE origin IS NOT NULL",
 )
 
+_PAUSES: Final = (
+    "ALTER TABLE runs ADD COLUMN paused_at INTEGER",
+    "DROP INDEX runs_due",
+    # As it was, but for those that nobody takes.
+    """
+    CREATE INDEX runs_due ON runs (namespace, urgency, wake_at, incarnation, workflow, version, format)
+    WHERE wake_at IS NOT NULL AND paused_at IS NULL
+    """,
+)
+
 MIGRATIONS: Final = (
     Migration(1, "initial", _INITIAL),
     Migration(2, "fleet", _FLEET),
@@ -274,4 +284,5 @@ MIGRATIONS: Final = (
     Migration(4, "carriers", _CARRIERS),
     Migration(5, "events", _EVENTS),
     Migration(6, "search", _SEARCH),
+    Migration(7, "pauses", _PAUSES),
 )

@@ -48,7 +48,8 @@ _INPUT: Final = "coalesce(input, (SELECT i.input FROM inputs AS i WHERE i.incarn
 _RUN_TEXT: Final = (
     "id, incarnation, workflow, version, namespace, status, input, seed, output, error, owner, epoch, n, inbox, seen, "
     "wake_at, listening, deadline, timeout, priority, tags, attributes, origin, parent_id, parent, parent_seq, awaited_as, "
-    "depth, format, recoveries, fingerprint, created_at, started_at, updated_at, ended_at, continued_to, carrier"
+    "depth, format, recoveries, fingerprint, created_at, started_at, updated_at, ended_at, continued_to, carrier, "
+    "paused_at"
 )
 _RUN_COLUMNS: Final = _RUN_TEXT.split(", ")
 _RUN_BLOBS: Final = ("input", "output", "error", "attributes", "carrier")
@@ -119,6 +120,7 @@ def to_run(row: Sequence[Any]) -> Run:
         ended_at=row[34],
         continued_to=row[35],
         carrier=row[36],
+        paused_at=row[37],
     )
 
 

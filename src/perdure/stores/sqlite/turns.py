@@ -141,12 +141,12 @@ def _continue(tx: Transaction, incarnation: int, successor: NewRun) -> None:
     """Start the next link: with the old one's place in its family, and its unread messages."""
     if tx.execute("SELECT 1 FROM runs WHERE id = ?", (successor.id,)).fetchone() is not None:
         raise ValueError(f"the run cannot continue as {successor.id!r}: another run has that id")
-    parent_id, parent, seq, awaited_as = tx.execute(
-        "SELECT parent_id, parent, parent_seq, awaited_as FROM runs WHERE incarnation = ?", (incarnation,)
+    parent_id, parent, seq, awaited_as, paused_at = tx.execute(
+        "SELECT parent_id, parent, parent_seq, awaited_as, paused_at FROM runs WHERE incarnation = ?", (incarnation,)
     ).fetchone()
     link = None if parent is None else Parent(parent_id, parent, seq)
     new = insert_run(tx, successor, link)
-    tx.execute("UPDATE runs SET awaited_as = ? WHERE incarnation = ?", (awaited_as, new))
+    tx.execute("UPDATE runs SET awaited_as = ?, paused_at = ? WHERE incarnation = ?", (awaited_as, paused_at, new))
     tx.execute(
         "UPDATE runs SET continued_to = ?, successor = ? WHERE incarnation = ?", (successor.id, new, incarnation)
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from perdure.model.commit import (
     Answer,
     Applied,
@@ -14,7 +16,9 @@ from perdure.model.commit import (
     Missing,
     Requeue,
     Send,
+    Steer,
     TurnCommit,
+    Way,
     Write,
 )
 from perdure.model.events import Publish
@@ -22,6 +26,7 @@ from perdure.model.history import Entry, Event
 from perdure.model.run import REQUEUABLE, RunKey, Status
 from perdure.stores.sqlite import events, families, inboxes, turns
 from perdure.stores.sqlite.newruns import insert_run
+from perdure.stores.sqlite.rows import RUNNING
 from perdure.stores.sqlite.transaction import Transaction
 
 
@@ -39,6 +44,8 @@ def apply(tx: Transaction, write: Write) -> Answer:
             return _cancel(tx, write)
         case Requeue():
             return _requeue(tx, write)
+        case Steer():
+            return _steer(tx, write)
         case Delete():
             return _delete(tx, write)
 
@@ -70,7 +77,7 @@ def _begin(tx: Transaction, create: Create) -> Answer:
     return turns.advance(tx, key, new.namespace, turn)
 
 
-def _named(tx: Transaction, write: Cancel | Delete) -> int | None:
+def _named(tx: Transaction, write: Cancel | Steer | Delete) -> int | None:
     row = tx.execute(
         "SELECT incarnation FROM runs WHERE id = ? AND incarnation = coalesce(?, incarnation)",
         (write.run_id, write.incarnation),
@@ -106,11 +113,38 @@ def _requeue(tx: Transaction, requeue: Requeue) -> Answer:
     deadline = None if run.timeout is None else tx.now + run.timeout
     tx.execute(
         "UPDATE runs SET status = 0, owner = NULL, wake_at = ?, listening = 0, output = NULL, error = NULL, deadline = ?, "
-        "recoveries = 0, updated_at = ?, ended_at = NULL, n = n + 1 WHERE incarnation = ?",
+        "recoveries = 0, paused_at = NULL, updated_at = ?, ended_at = NULL, n = n + 1 WHERE incarnation = ?",
         (tx.now, deadline, tx.now, run.incarnation),
     )
     tx.append(run.incarnation, run.n, (Entry(Event.REQUEUED, -1, None, "", None, tx.now),))
     return Changed(families.runs_of(tx, [run.incarnation]))
+
+
+#: None where the run stands so already.
+_STEER: Final = {
+    Way.PAUSE: "UPDATE runs SET paused_at = :now, updated_at = :now WHERE incarnation = :run AND paused_at IS NULL",
+    Way.UNPAUSE: (
+        "UPDATE runs SET deadline = deadline + :now - paused_at, paused_at = NULL, updated_at = :now "
+        "WHERE incarnation = :run AND paused_at IS NOT NULL"
+    ),
+    Way.REDISPATCH: (
+        "UPDATE runs SET status = 0, owner = NULL, epoch = epoch + 1, wake_at = :now, updated_at = :now "
+        f"WHERE incarnation = :run AND status = {RUNNING}"
+    ),
+}
+
+
+def _steer(tx: Transaction, steer: Steer) -> Answer:
+    incarnation = _named(tx, steer)
+    if incarnation is None:
+        return Missing(steer.run_id)
+    last = tx.last_link(incarnation)
+    if not tx.is_live(last):
+        run = tx.run(last)
+        return Missing(steer.run_id) if run is None else Ended(run)
+    tx.touched.add(last)
+    changed = tx.connection.execute(_STEER[steer.way], {"now": tx.now, "run": last}).rowcount
+    return Changed(families.runs_of(tx, [last]) if changed else ())
 
 
 def _delete(tx: Transaction, delete: Delete) -> Answer:

@@ -32,6 +32,7 @@ from perdure.testing.conformance import (
     requeues,
     signals,
     standing,
+    steering,
     tokens,
     turns,
 )
@@ -61,6 +62,7 @@ _TOPICS: tuple[ModuleType, ...] = (
     attributes,
     counts,
     standing,
+    steering,
     hostile,
     concurrency,
 )

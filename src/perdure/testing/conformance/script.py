@@ -16,8 +16,10 @@ from perdure.model.commit import (
     NewChild,
     Requeue,
     Send,
+    Steer,
     TokenWait,
     TurnCommit,
+    Way,
     Write,
 )
 from perdure.model.events import EventWait, Feed, Publish
@@ -131,6 +133,8 @@ class Script:
             return Cancel(self._id(), b'"stop"', self._incarnation())
         if draw < 89:
             return Requeue(self._id(), self._incarnation())
+        if draw < 92:
+            return Steer(self._id(), self.random.choice(list(Way)), self._incarnation())
         if draw < 95:
             return Delete(self._id(), b'"gone"', self._incarnation())
         return self._stale() if self.runs else self._create()

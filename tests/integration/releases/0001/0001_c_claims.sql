@@ -17,14 +17,14 @@ BEGIN
             ) AS d
             CROSS JOIN LATERAL (
                 SELECT r.namespace, r.urgency, r.wake_at FROM @schema@.runs AS r
-                WHERE r.definition = d.definition AND r.wake_at IS NOT NULL
+                WHERE r.definition = d.definition AND r.wake_at IS NOT NULL AND r.paused_at IS NULL
                 ORDER BY r.namespace, r.urgency, r.wake_at LIMIT 1
             ) AS h
             UNION ALL
             SELECT g.workflow, g.version, g.definition, h.namespace, h.urgency, h.wake_at FROM heads AS g
             CROSS JOIN LATERAL (
                 SELECT r.namespace, r.urgency, r.wake_at FROM @schema@.runs AS r
-                WHERE r.definition = g.definition AND r.wake_at IS NOT NULL
+                WHERE r.definition = g.definition AND r.wake_at IS NOT NULL AND r.paused_at IS NULL
                 AND (r.namespace, r.urgency) > (g.namespace, g.urgency)
                 ORDER BY r.namespace, r.urgency, r.wake_at LIMIT 1
             ) AS h
@@ -41,14 +41,14 @@ BEGIN
         ) AS d
         CROSS JOIN LATERAL (
             SELECT r.urgency, r.wake_at FROM @schema@.runs AS r
-            WHERE r.definition = d.definition AND r.namespace = d.namespace AND r.wake_at IS NOT NULL
+            WHERE r.definition = d.definition AND r.namespace = d.namespace AND r.wake_at IS NOT NULL AND r.paused_at IS NULL
             ORDER BY r.urgency, r.wake_at LIMIT 1
         ) AS h
         UNION ALL
         SELECT g.workflow, g.version, g.definition, g.namespace, h.urgency, h.wake_at FROM heads AS g
         CROSS JOIN LATERAL (
             SELECT r.urgency, r.wake_at FROM @schema@.runs AS r
-            WHERE r.definition = g.definition AND r.namespace = g.namespace AND r.wake_at IS NOT NULL
+            WHERE r.definition = g.definition AND r.namespace = g.namespace AND r.wake_at IS NOT NULL AND r.paused_at IS NULL
             AND r.urgency > g.urgency
             ORDER BY r.urgency, r.wake_at LIMIT 1
         ) AS h
@@ -70,7 +70,7 @@ BEGIN
             CROSS JOIN LATERAL (
                 SELECT r.incarnation, r.wake_at FROM @schema@.runs AS r
                 WHERE r.definition = @schema@.definition_1(g.workflow, g.version) AND r.namespace = g.namespace
-                AND r.urgency = _urgency AND r.wake_at IS NOT NULL AND r.wake_at <= _until
+                AND r.urgency = _urgency AND r.wake_at IS NOT NULL AND r.paused_at IS NULL AND r.wake_at <= _until
                 AND r.workflow = g.workflow AND r.version = g.version AND r.format <= _format
                 AND r.incarnation <> ALL (_but)
                 ORDER BY r.wake_at, r.incarnation LIMIT _quota
@@ -117,6 +117,7 @@ BEGIN
             END IF;
             _held := ARRAY(
                 SELECT r.incarnation FROM @schema@.runs AS r WHERE r.incarnation = ANY (_found) AND r.wake_at <= _now
+                AND r.paused_at IS NULL
                 FOR NO KEY UPDATE SKIP LOCKED
             );
             _taken := _taken || ARRAY(
@@ -160,7 +161,7 @@ BEGIN
         EXIT WHEN _group.wake_at >= _earliest;
         SELECT r.wake_at INTO _here FROM @schema@.runs AS r
         WHERE r.definition = @schema@.definition_1(_group.workflow, _group.version) AND r.namespace = _group.namespace
-        AND r.urgency = _group.urgency AND r.wake_at IS NOT NULL
+        AND r.urgency = _group.urgency AND r.wake_at IS NOT NULL AND r.paused_at IS NULL
         AND r.workflow = _group.workflow AND r.version = _group.version AND r.format <= _format
         ORDER BY r.wake_at, r.incarnation LIMIT 1;
         _earliest := least(_earliest, _here);

@@ -29,12 +29,12 @@ BEGIN
     ), heads AS (
         (
             SELECT r.definition, r.namespace, r.urgency, r.wake_at, r.workflow, r.version FROM @schema@.runs AS r
-            WHERE r.wake_at IS NOT NULL ORDER BY r.definition, r.namespace, r.urgency, r.wake_at LIMIT 1
+            WHERE r.wake_at IS NOT NULL AND r.paused_at IS NULL ORDER BY r.definition, r.namespace, r.urgency, r.wake_at LIMIT 1
         )
         UNION ALL
         SELECT h.* FROM heads AS g CROSS JOIN LATERAL (
             SELECT r.definition, r.namespace, r.urgency, r.wake_at, r.workflow, r.version FROM @schema@.runs AS r
-            WHERE r.wake_at IS NOT NULL
+            WHERE r.wake_at IS NOT NULL AND r.paused_at IS NULL
             AND (r.definition, r.namespace, r.urgency) > (g.definition, g.namespace, g.urgency)
             ORDER BY r.definition, r.namespace, r.urgency, r.wake_at LIMIT 1
         ) AS h
@@ -42,7 +42,7 @@ BEGIN
     SELECT d.incarnation, d.id, d.workflow, d.version FROM heads AS g CROSS JOIN LATERAL (
         SELECT r.incarnation, r.id, r.workflow, r.version FROM @schema@.runs AS r
         WHERE r.definition = g.definition AND r.namespace = g.namespace AND r.urgency = g.urgency
-        AND r.wake_at IS NOT NULL AND r.wake_at <= _until AND r.status < 3
+        AND r.wake_at IS NOT NULL AND r.paused_at IS NULL AND r.wake_at <= _until AND r.status < 3
         AND r.workflow = g.workflow AND r.version = g.version
         ORDER BY r.wake_at LIMIT _most
     ) AS d
@@ -70,6 +70,7 @@ BEGIN
     _still := ARRAY(
         SELECT incarnation FROM @schema@.runs
         WHERE incarnation = ANY (_still) AND wake_at <= _now - _grace AND status + 0 < 3
+        AND paused_at IS NULL
         ORDER BY incarnation FOR NO KEY UPDATE SKIP LOCKED
     );
     RETURN QUERY

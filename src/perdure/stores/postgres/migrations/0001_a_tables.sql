@@ -47,14 +47,17 @@ CREATE TABLE @schema@.runs (
     urgency bigint NOT NULL,
     definition integer NOT NULL,
     -- Texts that go with the run: see perdure.model.carrier.
-    carrier bytea
+    carrier bytea,
+    -- Since when nobody takes it, whatever its status.
+    paused_at bigint
 ) WITH (fillfactor = 75, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
 
 -- Plans are kept, also those made while there was little here. So a statement that names runs says `status + 0`, or `parent + 0`,
 -- where it asks for these too: no plan shall come by another index than that of the primary key.
 CREATE UNIQUE INDEX runs_by_id ON @schema@.runs (id);
 -- Who is due next: one range for each definition, namespace and urgency.
-CREATE INDEX runs_due ON @schema@.runs (definition, namespace, urgency, wake_at, incarnation) WHERE wake_at IS NOT NULL;
+CREATE INDEX runs_due ON @schema@.runs (definition, namespace, urgency, wake_at, incarnation)
+    WHERE wake_at IS NOT NULL AND paused_at IS NULL;
 CREATE INDEX runs_by_status ON @schema@.runs (status, incarnation);
 CREATE INDEX runs_by_workflow ON @schema@.runs (workflow, incarnation);
 CREATE INDEX runs_by_namespace ON @schema@.runs (namespace, incarnation);

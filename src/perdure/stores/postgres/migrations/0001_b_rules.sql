@@ -445,6 +445,9 @@ BEGIN
             format('the run cannot continue as %s: another run has that id', quote_literal(_new ->> 'id'));
     END IF;
     UPDATE @schema@.runs SET continued_to = _new ->> 'id', successor = _next WHERE incarnation = _old.incarnation;
+    IF _old.paused_at IS NOT NULL THEN
+        UPDATE @schema@.runs SET paused_at = _old.paused_at WHERE incarnation = _next;
+    END IF;
     FOR _letter IN
         SELECT * FROM @schema@.messages WHERE incarnation = _old.incarnation AND kind <> 'child' ORDER BY number
     LOOP
@@ -792,6 +795,17 @@ BEGIN
                     answer := 'changed';
                     _changed := @schema@.cancel_tree_1(_run.incarnation, decode(_write ->> 'error', 'base64'), _now);
                 END IF;
+            ELSIF _kind = 'steer' THEN
+                _run := @schema@.hold_last_1(_run.incarnation);
+                IF _run.incarnation IS NULL THEN
+                    answer := 'missing';
+                ELSIF _run.status >= 4 THEN
+                    answer := 'ended';
+                    run := _run;
+                ELSE
+                    answer := 'changed';
+                    _changed := @schema@.steer_1(_run.incarnation, _write ->> 'way', _now);
+                END IF;
             ELSIF _kind = 'requeue' THEN
                 answer := 'changed';
                 _changed := @schema@.requeue_1(_run.incarnation, _now);
@@ -846,11 +860,26 @@ BEGIN
         RETURN '{}';
     END IF;
     UPDATE @schema@.runs SET status = 0, owner = NULL, wake_at = _now, listening = false, output = NULL, error = NULL,
-        deadline = _now + timeout, recoveries = 0, updated_at = _now, ended_at = NULL, n = n + 1
+        deadline = _now + timeout, recoveries = 0, paused_at = NULL, updated_at = _now, ended_at = NULL, n = n + 1
     WHERE incarnation = _named;
     INSERT INTO @schema@.history (incarnation, n, event, seq, name, at, commit_n)
     VALUES (_named, _run.n, 9, -1, '', _now, _run.n);
     RETURN ARRAY[_named];
+END $$;
+
+-- Pause a live run, unpause it, or take it from its holder; returns it, or nothing where it stands so already.
+CREATE FUNCTION @schema@.steer_1(_named bigint, _way text, _now bigint) RETURNS bigint[] LANGUAGE plpgsql AS $$
+BEGIN
+    IF _way = 'pause' THEN
+        UPDATE @schema@.runs SET paused_at = _now, updated_at = _now WHERE incarnation = _named AND paused_at IS NULL;
+    ELSIF _way = 'unpause' THEN
+        UPDATE @schema@.runs SET deadline = deadline + _now - paused_at, paused_at = NULL, updated_at = _now
+        WHERE incarnation = _named AND paused_at IS NOT NULL;
+    ELSE
+        UPDATE @schema@.runs SET status = 0, owner = NULL, epoch = epoch + 1, wake_at = _now, updated_at = _now
+        WHERE incarnation = _named AND status + 0 = 1;
+    END IF;
+    RETURN CASE WHEN FOUND THEN ARRAY[_named] ELSE '{}' END;
 END $$;
 
 -- Remove runs that have ended, with everything that hangs on them.
