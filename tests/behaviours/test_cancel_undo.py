@@ -500,7 +500,7 @@ async def test_cancel_13_by_attribute_and_with_undo(world: World) -> None:
 
 
 async def test_cancel_12_all_pages(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perdure.engine.cancelling._PAGE", 2)
+    monkeypatch.setattr("perdure.engine.bulk.PAGE", 2)
     async with world.client(trip) as client:
         for n in range(5):
             await client.start(trip, f"{n}", id=f"t{n}")

@@ -86,9 +86,7 @@ async def read_only_for_a_while(server: PrivateServer) -> None:
             await part.line("holds")
             read_only("on")
             with pytest.raises(StoreUnavailable, match="takes no writes"):
-                while True:  # until the setting has come to all
-                    await app.start(load.held, id="other")
-                    await app.get_run("other").delete()
+                await until_refused(app)
             await part.go()
             # It reports its step, and is not answered until the server takes writes again.
             await part.complains("cannot be reached, trying again: the server of the store")
@@ -96,6 +94,13 @@ async def read_only_for_a_while(server: PrivateServer) -> None:
             assert await run.result(timeout=60) == "a"
             assert "left to recovery" not in part.stderr
             assert "fault in Perdure" not in part.stderr
+
+
+async def until_refused(app: Perdure) -> None:
+    """Until a setting of the server has come to all."""
+    while True:
+        await app.start(load.held, id="other")
+        await app.get_run("other").delete()
 
 
 async def test_f52_a_process_that_is_stopped_within_a_transaction_does_not_keep_its_locks(

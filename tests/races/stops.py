@@ -56,7 +56,8 @@ FUNCTION = re.compile(r"^CREATE FUNCTION .*?^(?:END )?\$\$;$", re.MULTILINE | re
 
 #: A statement that others may see, or that sees what others did.
 TOUCHES = re.compile(
-    r"(FROM|JOIN|INTO|UPDATE|USING) @schema@\.(?!groups_1|name_1)|\b(hold_name_1|hold_last_1|chain_1|tree_1|candidates_1)\("
+    r"(FROM|JOIN|INTO|UPDATE|USING) @schema@\.(?!urgencies_1|(due_)?spaces_1|name_1)"
+    r"|\b(hold_name_1|hold_last_1|chain_1|tree_1|candidates_1)\("
 )
 
 

@@ -244,8 +244,10 @@ class Renewer(Protocol):
         ...
 
     def release(self, owner: str, held: Sequence[Held]) -> None:
-        """Give runs back, due now: PENDING, no owner, epoch + 1, not counted as a recovery. Those lost are passed over; those
-        that stay locked by somebody else are left to their leases."""
+        """Give runs back, due now: PENDING, no owner, epoch + 1, not counted as a recovery. Those lost are passed over.
+
+        One that somebody else has locked keeps none of the others from being given back.
+        """
         ...
 
     def beat(self, process: Process, ttl: int) -> None:

@@ -26,10 +26,12 @@ class Claims:
     def __init__(self, place: Place, connections: Connections) -> None:
         self._schema = place.quoted
         self._fetch = connections.fetch
+        #: From which namespace on the next claim looks, where there are too many for one.
+        self._after: str | None = None
 
     async def claim(self, request: ClaimRequest, at: int | None) -> Sequence[Claimed]:
         rows = await self._fetch(
-            f"SELECT * FROM {self._schema}.claim_1($1, $2, $3, $4, $5, $6, $7, $8)",
+            f"SELECT * FROM {self._schema}.claim_1($1, $2, $3, $4, $5, $6, $7, $8, $9)",
             at,
             request.owner,
             None if request.namespaces is None else [*dict.fromkeys(request.namespaces)],
@@ -38,7 +40,11 @@ class Claims:
             request.limit,
             request.lease,
             request.format,
+            self._after,
         )
+        self._after = None
+        if rows and rows[-1][2] is None:
+            *rows, (_, self._after, _, _) = rows
         return list(map(_claimed, rows))
 
     async def next_wake(self, request: ClaimRequest) -> int | None:

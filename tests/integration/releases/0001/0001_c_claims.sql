@@ -1,59 +1,108 @@
 -- Claims and leases: who may run what, and until when.
 
--- Each (definition, namespace, urgency) that has a run with a wake time, and the earliest of them: one seek in the index each,
--- however many runs there are. `_namespaces` NULL: all.
-CREATE FUNCTION @schema@.groups_1(_workflows text[], _versions text[], _namespaces text[])
-RETURNS TABLE (workflow text, version text, namespace text, urgency bigint, wake_at bigint)
+-- Each (definition, urgency) that has a run with a wake time, and the earliest of them: one seek in the index each, however many
+-- runs and namespaces there are.
+CREATE FUNCTION @schema@.urgencies_1(_workflows text[], _versions text[])
+RETURNS TABLE (workflow text, version text, urgency bigint, wake_at bigint)
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
 BEGIN
-    IF _namespaces IS NULL THEN
-        RETURN QUERY
-        WITH RECURSIVE heads AS (
-            SELECT d.workflow, d.version, d.definition, h.namespace, h.urgency, h.wake_at
-            FROM (
-                SELECT DISTINCT s.workflow, s.version, @schema@.definition_1(s.workflow, s.version) AS definition
-                FROM unnest(_workflows, _versions) AS s (workflow, version)
-            ) AS d
-            CROSS JOIN LATERAL (
-                SELECT r.namespace, r.urgency, r.wake_at FROM @schema@.runs AS r
-                WHERE r.definition = d.definition AND r.wake_at IS NOT NULL AND r.paused_at IS NULL
-                ORDER BY r.namespace, r.urgency, r.wake_at LIMIT 1
-            ) AS h
-            UNION ALL
-            SELECT g.workflow, g.version, g.definition, h.namespace, h.urgency, h.wake_at FROM heads AS g
-            CROSS JOIN LATERAL (
-                SELECT r.namespace, r.urgency, r.wake_at FROM @schema@.runs AS r
-                WHERE r.definition = g.definition AND r.wake_at IS NOT NULL AND r.paused_at IS NULL
-                AND (r.namespace, r.urgency) > (g.namespace, g.urgency)
-                ORDER BY r.namespace, r.urgency, r.wake_at LIMIT 1
-            ) AS h
-        )
-        SELECT g.workflow, g.version, g.namespace, g.urgency, g.wake_at FROM heads AS g;
-        RETURN;
-    END IF;
     RETURN QUERY
     WITH RECURSIVE heads AS (
-        SELECT d.workflow, d.version, d.definition, d.namespace, h.urgency, h.wake_at
+        SELECT d.workflow, d.version, d.definition, h.urgency, h.wake_at
         FROM (
-            SELECT DISTINCT s.workflow, s.version, @schema@.definition_1(s.workflow, s.version) AS definition, n.namespace
-            FROM unnest(_workflows, _versions) AS s (workflow, version) CROSS JOIN unnest(_namespaces) AS n (namespace)
+            SELECT DISTINCT s.workflow, s.version, @schema@.definition_1(s.workflow, s.version) AS definition
+            FROM unnest(_workflows, _versions) AS s (workflow, version)
         ) AS d
         CROSS JOIN LATERAL (
             SELECT r.urgency, r.wake_at FROM @schema@.runs AS r
-            WHERE r.definition = d.definition AND r.namespace = d.namespace AND r.wake_at IS NOT NULL AND r.paused_at IS NULL
-            ORDER BY r.urgency, r.wake_at LIMIT 1
+            WHERE r.definition + 0 = d.definition
+            AND r.wake_at IS NOT NULL AND r.paused_at IS NULL ORDER BY r.urgency + 0, r.wake_at + 0 LIMIT 1
         ) AS h
         UNION ALL
-        SELECT g.workflow, g.version, g.definition, g.namespace, h.urgency, h.wake_at FROM heads AS g
+        SELECT g.workflow, g.version, g.definition, h.urgency, h.wake_at FROM heads AS g
         CROSS JOIN LATERAL (
             SELECT r.urgency, r.wake_at FROM @schema@.runs AS r
-            WHERE r.definition = g.definition AND r.namespace = g.namespace AND r.wake_at IS NOT NULL AND r.paused_at IS NULL
-            AND r.urgency > g.urgency
-            ORDER BY r.urgency, r.wake_at LIMIT 1
+            WHERE r.definition + 0 = g.definition
+            AND r.wake_at IS NOT NULL AND r.paused_at IS NULL AND r.urgency + 0 > g.urgency
+            ORDER BY r.urgency + 0, r.wake_at + 0 LIMIT 1
         ) AS h
     )
-    SELECT g.workflow, g.version, g.namespace, g.urgency, g.wake_at FROM heads AS g;
+    SELECT g.workflow, g.version, g.urgency, g.wake_at FROM heads AS g;
+END $$;
+
+-- Of one definition and urgency, the namespaces behind a name and the earliest wake time of each: one seek each.
+CREATE FUNCTION @schema@.spaces_1(_definition integer, _urgency bigint, _after text, _most integer)
+RETURNS TABLE (namespace text, wake_at bigint)
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+#variable_conflict use_column
+DECLARE
+    _from text := coalesce(_after || chr(1), '');  -- What follows a text, byte by byte.
+BEGIN
+    RETURN QUERY
+    WITH RECURSIVE heads AS (
+        (
+            SELECT r.namespace, r.wake_at FROM @schema@.runs AS r
+            WHERE r.definition = _definition AND r.urgency = _urgency
+            AND r.wake_at IS NOT NULL AND r.paused_at IS NULL AND r.namespace >= _from
+            ORDER BY r.namespace, r.wake_at LIMIT 1
+        )
+        UNION ALL
+        SELECT h.namespace, h.wake_at FROM heads AS g CROSS JOIN LATERAL (
+            SELECT r.namespace, r.wake_at FROM @schema@.runs AS r
+            WHERE r.definition = _definition AND r.urgency = _urgency AND r.wake_at IS NOT NULL AND r.paused_at IS NULL
+            AND r.namespace > g.namespace
+            ORDER BY r.namespace, r.wake_at LIMIT 1
+        ) AS h
+    )
+    SELECT g.namespace, g.wake_at FROM heads AS g LIMIT _most;
+END $$;
+
+-- Of one definition and urgency, the namespaces that have somebody due. All of them where there are few namespaces, or few runs
+-- due. With many of both, some: those of the runs that are due longest, and those of the namespaces that follow `_after`, up to
+-- `reached`, from where to look the next time. So neither those that only sleep nor those that wait behind others make this
+-- slow, and every namespace has its turn.
+CREATE FUNCTION @schema@.due_spaces_1(
+    _workflow text, _version text, _urgency bigint, _namespaces text[], _until bigint, _after text,
+    OUT due text[], OUT reached text
+) LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    _few CONSTANT integer := 100;
+    _near CONSTANT integer := 200;
+    _definition integer := @schema@.definition_1(_workflow, _version);
+    _count integer;
+    _longest text[];
+    _next text[];
+BEGIN
+    IF _namespaces IS NOT NULL THEN
+        due := ARRAY(
+            SELECT n.namespace FROM unnest(_namespaces) AS n (namespace) CROSS JOIN LATERAL (
+                SELECT r.wake_at FROM @schema@.runs AS r
+                WHERE r.definition = _definition AND r.urgency = _urgency AND r.namespace = n.namespace
+                AND r.wake_at IS NOT NULL AND r.paused_at IS NULL ORDER BY r.wake_at LIMIT 1
+            ) AS h WHERE h.wake_at <= _until
+        );
+        RETURN;
+    END IF;
+    SELECT array_agg(s.namespace) FILTER (WHERE s.wake_at <= _until), count(*) INTO due, _count
+    FROM @schema@.spaces_1(_definition, _urgency, NULL, _few) AS s;
+    IF _count < _few THEN
+        RETURN;
+    END IF;
+    SELECT array_agg(DISTINCT d.namespace), count(*) INTO _longest, _count FROM (
+        SELECT r.namespace FROM @schema@.runs AS r
+        WHERE r.definition + 0 = _definition AND r.urgency + 0 = _urgency AND r.wake_at IS NOT NULL AND r.paused_at IS NULL
+        AND r.wake_at + 0 <= _until
+        ORDER BY r.wake_at + 0 LIMIT _near
+    ) AS d;
+    IF _count = _near THEN
+        SELECT array_agg(s.namespace) FILTER (WHERE s.wake_at <= _until), max(s.namespace COLLATE "C"), count(*)
+        INTO _next, reached, _count FROM @schema@.spaces_1(_definition, _urgency, _after, _few) AS s;
+        IF _count < _few THEN
+            reached := NULL;  -- The end: from the beginning again.
+        END IF;
+    END IF;
+    due := ARRAY(SELECT unnest(due) UNION SELECT unnest(_longest) UNION SELECT unnest(_next));
 END $$;
 
 -- The runs of one urgency that come first: the oldest of each namespace, then the second oldest of each, and so on.
@@ -80,15 +129,17 @@ BEGIN
     );
 END $$;
 
--- Greater priority first; within one, the namespaces take turns. What others hold locked is left to them.
+-- Greater priority first; within one, the namespaces take turns. What others hold locked is left to them. `_after`: what the last
+-- row of the last call said, where there was one without a run.
 CREATE FUNCTION @schema@.claim_1(
     _at bigint, _owner text, _namespaces text[], _workflows text[], _versions text[], _limit integer, _lease bigint,
-    _format bigint
+    _format bigint, _after text
 ) RETURNS TABLE (was smallint, failed_on text, run @schema@.runs, messages @schema@.messages[])
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     _now bigint := coalesce(_at, @schema@.clock_1());
+    _urgency record;
     _group record;
     _room integer;
     _quota integer;
@@ -96,13 +147,24 @@ DECLARE
     _held bigint[];
     _tried bigint[] := '{}';
     _taken bigint[] := '{}';
+    _reached text;
 BEGIN
-    FOR _group IN
-        SELECT g.urgency, array_agg(g.workflow) AS workflows, array_agg(g.version) AS versions,
-            array_agg(g.namespace) AS namespaces, count(DISTINCT g.namespace)::integer AS spaces
-        FROM @schema@.groups_1(_workflows, _versions, _namespaces) AS g
+    FOR _urgency IN
+        SELECT g.urgency, array_agg(g.workflow) AS workflows, array_agg(g.version) AS versions
+        FROM @schema@.urgencies_1(_workflows, _versions) AS g
         WHERE g.wake_at <= _now GROUP BY g.urgency ORDER BY g.urgency DESC
     LOOP
+        EXIT WHEN cardinality(_taken) >= _limit;
+        SELECT _urgency.urgency, array_agg(s.workflow) FILTER (WHERE n.namespace IS NOT NULL) AS workflows,
+            array_agg(s.version) FILTER (WHERE n.namespace IS NOT NULL) AS versions,
+            array_agg(n.namespace) FILTER (WHERE n.namespace IS NOT NULL) AS namespaces,
+            count(DISTINCT n.namespace)::integer AS spaces, min(d.reached COLLATE "C") AS reached
+        INTO _group
+        FROM unnest(_urgency.workflows, _urgency.versions) AS s (workflow, version)
+        CROSS JOIN LATERAL @schema@.due_spaces_1(s.workflow, s.version, _urgency.urgency, _namespaces, _now, _after) AS d
+        LEFT JOIN LATERAL unnest(d.due) AS n (namespace) ON true;
+        _reached := least(_reached COLLATE "C", _group.reached);
+        CONTINUE WHEN _group.spaces = 0;
         FOR _look IN 1 .. 3 LOOP
             _room := _limit - cardinality(_taken);
             EXIT WHEN _room <= 0;
@@ -116,8 +178,9 @@ BEGIN
                 );
             END IF;
             _held := ARRAY(
-                SELECT r.incarnation FROM @schema@.runs AS r WHERE r.incarnation = ANY (_found) AND r.wake_at <= _now
-                AND r.paused_at IS NULL
+                -- (Said so that no plan can come by the index of wake times: it would walk through all of it.)
+                SELECT r.incarnation FROM @schema@.runs AS r
+                WHERE r.incarnation = ANY (_found) AND coalesce(r.wake_at <= _now, false) AND r.paused_at IS NULL
                 FOR NO KEY UPDATE SKIP LOCKED
             );
             _taken := _taken || ARRAY(
@@ -145,6 +208,9 @@ BEGIN
             (SELECT array_agg(m ORDER BY m.number) FROM @schema@.messages AS m WHERE m.incarnation = (c.run).incarnation)
         END
     FROM claimed AS c ORDER BY c.place;
+    IF _reached IS NOT NULL THEN
+        RETURN QUERY SELECT NULL::smallint, _reached, NULL::@schema@.runs, NULL::@schema@.messages[];
+    END IF;
 END $$;
 
 -- The earliest wake time among what can be claimed, due or not. (The groups' own earliest may be of runs that cannot.)
@@ -156,14 +222,25 @@ DECLARE
     _earliest bigint;
 BEGIN
     FOR _group IN
-        SELECT g.* FROM @schema@.groups_1(_workflows, _versions, _namespaces) AS g ORDER BY g.wake_at
+        SELECT g.*, @schema@.definition_1(g.workflow, g.version) AS definition
+        FROM @schema@.urgencies_1(_workflows, _versions) AS g ORDER BY g.wake_at
     LOOP
         EXIT WHEN _group.wake_at >= _earliest;
-        SELECT r.wake_at INTO _here FROM @schema@.runs AS r
-        WHERE r.definition = @schema@.definition_1(_group.workflow, _group.version) AND r.namespace = _group.namespace
-        AND r.urgency = _group.urgency AND r.wake_at IS NOT NULL AND r.paused_at IS NULL
-        AND r.workflow = _group.workflow AND r.version = _group.version AND r.format <= _format
-        ORDER BY r.wake_at, r.incarnation LIMIT 1;
+        IF _namespaces IS NULL THEN
+            SELECT r.wake_at INTO _here FROM @schema@.runs AS r
+            WHERE r.definition + 0 = _group.definition AND r.urgency + 0 = _group.urgency
+            AND r.wake_at IS NOT NULL AND r.paused_at IS NULL
+            AND r.workflow = _group.workflow AND r.version = _group.version AND r.format <= _format
+            ORDER BY r.wake_at + 0 LIMIT 1;
+        ELSE
+            SELECT min(h.wake_at) INTO _here FROM unnest(_namespaces) AS n (namespace) CROSS JOIN LATERAL (
+                SELECT r.wake_at FROM @schema@.runs AS r
+                WHERE r.definition = _group.definition AND r.urgency = _group.urgency AND r.namespace = n.namespace
+                AND r.wake_at IS NOT NULL AND r.paused_at IS NULL
+                AND r.workflow = _group.workflow AND r.version = _group.version AND r.format <= _format
+                ORDER BY r.wake_at, r.incarnation LIMIT 1
+            ) AS h;
+        END IF;
         _earliest := least(_earliest, _here);
     END LOOP;
     RETURN _earliest;

@@ -15,8 +15,8 @@ BEGIN
         expires_at = excluded.expires_at;
 END $$;
 
--- Runs due at a time that no member serves, by incarnation: of each group the head is looked at, and what follows it only
--- where nobody serves that.
+-- Runs due at a time that no member serves, by incarnation. Of each definition and urgency the head is looked at; what follows
+-- only where nobody serves all of it; and each namespace only where somebody serves some of it.
 CREATE FUNCTION @schema@.unserved_1(_now bigint, _until bigint, _most integer)
 RETURNS TABLE (found bigint, found_id text, found_workflow text, found_version text)
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
@@ -28,28 +28,49 @@ BEGIN
         CROSS JOIN LATERAL unnest(p.workflows, p.versions) AS s (workflow, version) WHERE p.expires_at > _now
     ), heads AS (
         (
-            SELECT r.definition, r.namespace, r.urgency, r.wake_at, r.workflow, r.version FROM @schema@.runs AS r
-            WHERE r.wake_at IS NOT NULL AND r.paused_at IS NULL ORDER BY r.definition, r.namespace, r.urgency, r.wake_at LIMIT 1
+            SELECT r.definition, r.urgency, r.wake_at, r.workflow, r.version FROM @schema@.runs AS r
+            WHERE r.wake_at IS NOT NULL AND r.paused_at IS NULL
+            ORDER BY r.definition + 0, r.urgency + 0, r.wake_at + 0 LIMIT 1
         )
         UNION ALL
         SELECT h.* FROM heads AS g CROSS JOIN LATERAL (
-            SELECT r.definition, r.namespace, r.urgency, r.wake_at, r.workflow, r.version FROM @schema@.runs AS r
+            SELECT r.definition, r.urgency, r.wake_at, r.workflow, r.version FROM @schema@.runs AS r
             WHERE r.wake_at IS NOT NULL AND r.paused_at IS NULL
-            AND (r.definition, r.namespace, r.urgency) > (g.definition, g.namespace, g.urgency)
-            ORDER BY r.definition, r.namespace, r.urgency, r.wake_at LIMIT 1
+            AND (r.definition + 0, r.urgency + 0) > (g.definition, g.urgency)
+            ORDER BY r.definition + 0, r.urgency + 0, r.wake_at + 0 LIMIT 1
         ) AS h
+    ), lacking AS (
+        SELECT g.definition, g.urgency, g.workflow, g.version, EXISTS (
+            SELECT 1 FROM served AS s WHERE s.workflow = g.workflow AND s.version = g.version
+        ) AS partly
+        FROM heads AS g
+        WHERE g.wake_at <= _until AND NOT EXISTS (
+            SELECT 1 FROM served AS s WHERE s.workflow = g.workflow AND s.version = g.version AND s.namespaces IS NULL
+        )
     )
-    SELECT d.incarnation, d.id, d.workflow, d.version FROM heads AS g CROSS JOIN LATERAL (
-        SELECT r.incarnation, r.id, r.workflow, r.version FROM @schema@.runs AS r
-        WHERE r.definition = g.definition AND r.namespace = g.namespace AND r.urgency = g.urgency
-        AND r.wake_at IS NOT NULL AND r.paused_at IS NULL AND r.wake_at <= _until AND r.status < 3
-        AND r.workflow = g.workflow AND r.version = g.version
-        ORDER BY r.wake_at LIMIT _most
+    SELECT d.incarnation, d.id, d.workflow, d.version FROM (
+        SELECT a.* FROM lacking AS g CROSS JOIN LATERAL (
+            SELECT r.incarnation, r.id, r.workflow, r.version FROM @schema@.runs AS r
+            WHERE r.definition + 0 = g.definition AND r.urgency + 0 = g.urgency
+            AND r.wake_at IS NOT NULL AND r.paused_at IS NULL
+            AND r.wake_at + 0 <= _until AND r.status + 0 < 3 AND r.workflow = g.workflow AND r.version = g.version
+            ORDER BY r.wake_at + 0 LIMIT _most
+        ) AS a WHERE NOT g.partly
+        UNION ALL
+        SELECT a.* FROM lacking AS g CROSS JOIN LATERAL (
+            SELECT t.namespace FROM @schema@.spaces_1(g.definition, g.urgency, NULL, NULL) AS t
+            WHERE t.wake_at <= _until AND NOT EXISTS (
+                SELECT 1 FROM served AS s WHERE s.workflow = g.workflow AND s.version = g.version
+                AND t.namespace = ANY (s.namespaces)
+            )
+        ) AS n CROSS JOIN LATERAL (
+            SELECT r.incarnation, r.id, r.workflow, r.version FROM @schema@.runs AS r
+            WHERE r.definition = g.definition AND r.urgency = g.urgency AND r.namespace = n.namespace
+            AND r.wake_at IS NOT NULL AND r.paused_at IS NULL AND r.wake_at <= _until
+            AND r.status < 3 AND r.workflow = g.workflow AND r.version = g.version
+            ORDER BY r.wake_at LIMIT _most
+        ) AS a WHERE g.partly
     ) AS d
-    WHERE g.wake_at <= _until AND NOT EXISTS (
-        SELECT 1 FROM served AS s WHERE s.workflow = g.workflow AND s.version = g.version
-        AND (s.namespaces IS NULL OR g.namespace = ANY (s.namespaces))
-    )
     ORDER BY d.incarnation LIMIT _most;
 END $$;
 
@@ -69,8 +90,7 @@ BEGIN
     -- What somebody else is at just now is due no more, or is found the next time.
     _still := ARRAY(
         SELECT incarnation FROM @schema@.runs
-        WHERE incarnation = ANY (_still) AND wake_at <= _now - _grace AND status + 0 < 3
-        AND paused_at IS NULL
+        WHERE incarnation = ANY (_still) AND coalesce(wake_at <= _now - _grace, false) AND status + 0 < 3
         ORDER BY incarnation FOR NO KEY UPDATE SKIP LOCKED
     );
     RETURN QUERY

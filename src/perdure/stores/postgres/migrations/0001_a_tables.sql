@@ -55,8 +55,12 @@ CREATE TABLE @schema@.runs (
 -- Plans are kept, also those made while there was little here. So a statement that names runs says `status + 0`, or `parent + 0`,
 -- where it asks for these too: no plan shall come by another index than that of the primary key.
 CREATE UNIQUE INDEX runs_by_id ON @schema@.runs (id);
--- Who is due next: one range for each definition, namespace and urgency.
-CREATE INDEX runs_due ON @schema@.runs (definition, namespace, urgency, wake_at, incarnation)
+-- Who is due next: one range for each definition, urgency and namespace; and which of these have somebody due, in one range for
+-- all namespaces, so that those whose runs only sleep are not asked. (`+ 0`: who means the second one says so, and no plan for one
+-- namespace can come by it: that would walk through all others.)
+CREATE INDEX runs_due ON @schema@.runs (definition, urgency, namespace, wake_at, incarnation)
+    WHERE wake_at IS NOT NULL AND paused_at IS NULL;
+CREATE INDEX runs_wake ON @schema@.runs ((definition + 0), (urgency + 0), (wake_at + 0))
     WHERE wake_at IS NOT NULL AND paused_at IS NULL;
 CREATE INDEX runs_by_status ON @schema@.runs (status, incarnation);
 CREATE INDEX runs_by_workflow ON @schema@.runs (workflow, incarnation);
