@@ -46,9 +46,9 @@ class Item(NamedTuple):
     outcome: Outcome
 
 
-async def walk(engine: Engine, query: RunQuery, page: int = PAGE) -> AsyncIterator[Run]:
+async def walk(engine: Engine, query: RunQuery) -> AsyncIterator[Run]:
     """All runs that a query finds, newest first."""
-    before: int | None = None
+    before, page = None, PAGE
     while True:
         found = await engine.reads.runs(replace(query, limit=page, before=before))
         for run in found:
