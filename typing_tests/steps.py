@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, assert_type
 
+from perdure import CancelResult, Context, Perdure, RunHandle, Status, Undo
 from perdure.authoring.step import step
 from perdure.authoring.step_ref import StepRef, step_ref
 
@@ -115,3 +116,38 @@ async def references(order: Order) -> None:
 as_function: Callable[[Order], Coroutine[Any, Any, Receipt]] = look_up
 as_function_with_default: Callable[[Order], Coroutine[Any, Any, Receipt]] = charge
 as_other: Callable[[str], Coroutine[Any, Any, Receipt]] = look_up  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+
+
+# ---------------------------------------------------------------- undos
+
+
+@step
+async def refund(undo: Undo[Order, Receipt]) -> None:
+    assert_type(undo.input, Order)
+    assert_type(undo.output, Receipt)
+
+
+@step(compensate=refund, compensation_attempts=3)
+async def charge_safely(order: Order) -> Receipt:
+    return Receipt(order)
+
+
+async def undone(ctx: Context, order: Order) -> None:
+    assert_type(await charge_safely(order), Receipt)
+    assert_type(await charge.using(compensate=refund)(order), Receipt)
+    assert_type(await charge.using(compensate="payments:refund")(order), Receipt)
+    assert_type(await receipts.using(compensate=step_ref("payments:refund"))(order), Receipt)
+    await ctx.local_step("hold", lambda: 1, compensate=lambda undo: undo.output)
+    await ctx.local_step("hold", lambda: 1, compensate=refund, compensation_attempts=2)
+    charge.using(compensate=None)
+    charge.using(compensate=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    charge.using(compensate=print)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    charge.using(compensation_attempts="3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    charge.using(compensations=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+async def cancelled_with_undo(app: Perdure, run: RunHandle[int]) -> None:
+    assert_type(await run.cancel(compensate=True), Status)
+    assert_type(await app.cancel_where(tag="t", dry_run=True), list[CancelResult])
+    await run.cancel(compensate="yes")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await app.cancel_where(name="t")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
