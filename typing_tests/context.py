@@ -75,6 +75,9 @@ async def checkout(ctx: Context, order: Order) -> str:
     async with asyncio.timeout(7 * 86400):
         approval = await ctx.wait_for_signal("approve", type=Approval)
     assert_type(approval, Approval)
+    assert_type(await ctx.wait_for_event("paid", match={"order.id": 1}, type=Receipt, timeout=60), Receipt)
+    assert_type(await ctx.wait_for_event("paid"), Any)
+    await ctx.wait_for_event("paid", match=[1])  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     assert_type(await ctx.child(ship, order, id="x", priority=3), Shipment)
     assert_type(await ctx.child(invoice, order), int)
     assert_type(await ctx.child(invoice, order, "x"), int)
@@ -98,8 +101,8 @@ async def checkout(ctx: Context, order: Order) -> str:
 
 @workflow
 async def wrong(ctx: Context, order: Order) -> None:
-    await ctx.step(render, 5)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
-    await ctx.step(charge.fn, order)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    await ctx.step(render, 5)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    await ctx.step(charge.fn, order)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     await ctx.child(ship, 5)  # type: ignore[misc]  # pyright: ignore[reportCallIssue, reportArgumentType]
     await ctx.child(ship, order, note="x")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
     await ctx.all(ship, [5])  # type: ignore[misc]  # pyright: ignore[reportArgumentType]

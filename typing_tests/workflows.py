@@ -18,6 +18,7 @@ from perdure.authoring.marker import ContextMarker
 from perdure.authoring.options import StartKeywords
 from perdure.authoring.step import step
 from perdure.authoring.workflow import workflow
+from perdure.patterns.accumulate import Batch, Debounce
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -102,6 +103,16 @@ async def nothing_at_all() -> int:
     return 1
 
 
+@workflow(on_event="order.paid")
+async def by_event(ctx: Context, order: Order) -> int:
+    return 1
+
+
+@workflow(on_event=["order.paid", Batch("order.sent", max=3, window=60, key="id"), Debounce("order.seen", window=5)])
+async def by_events(ctx: Context, order: Order) -> int:
+    return 1
+
+
 @workflow(name="ship")
 async def no_context(order: Order, note: str = "") -> bool:
     return True
@@ -180,6 +191,8 @@ async def runs_itself(order: Order) -> None:
     assert_type(await (await checkout.start(order)).result(), str)
     assert_type(await no_context.run(order, note="x"), bool)
     assert_type(await nothing.run(), None)
+    assert_type(await by_event.run(order), int)
+    assert_type(await by_events.run(order), int)
     assert_type(await loose.run({}, count=3), list[Any])
     bound = checkout.using(id="c", tags={"vip"}, start_at=1.5, attributes={"a": [1]})
     assert_type(await bound.start(order, note="x"), Started[str])
@@ -210,5 +223,6 @@ def not_a_coroutine(ctx: Context) -> int:
 
 
 workflow(not_a_coroutine)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
+workflow(on_event=5)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
 workflow(version=2)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
 workflow(tag=["x"])  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]

@@ -114,6 +114,11 @@ OPERATIONS: dict[str, tuple[Callable[[Any, Any, str], Any], frozenset[str]]] = {
     "wait: token": (lambda ctx, v, n: ctx.wait_for_signal("s", token=v, timeout=1), NOTHING),
     "wait: timeout": (lambda ctx, v, n: ctx.wait_for_signal("s", timeout=v), NOTHING),
     "wait: type": (lambda ctx, v, n: ctx.wait_for_signal("s", type=v, timeout=1), NOTHING),
+    "event: name": (lambda ctx, v, n: ctx.wait_for_event(v, timeout=1), NOTHING),
+    "event: match": (lambda ctx, v, n: ctx.wait_for_event("e", match=v, timeout=1), NOTHING),
+    "event: a match": (lambda ctx, v, n: ctx.wait_for_event("e", match={"a": v}, timeout=1), NOTHING),
+    "event: timeout": (lambda ctx, v, n: ctx.wait_for_event("e", timeout=v), NOTHING),
+    "event: type": (lambda ctx, v, n: ctx.wait_for_event("e", type=v, timeout=1), NOTHING),
     "child: workflow": (lambda ctx, v, n: ctx.child(v), NOTHING),
     "child: input": (lambda ctx, v, n: ctx.child(child, v), STORABLE),
     "child: input of a type": (lambda ctx, v, n: ctx.child(counts, v), WHOLE),
@@ -135,7 +140,7 @@ OPERATIONS: dict[str, tuple[Callable[[Any, Any, str], Any], frozenset[str]]] = {
 }
 
 #: Those that wait for something: the run fails when it does not come.
-TIMES_OUT = frozenset({"wait: name", "wait: token", "wait: timeout", "wait: type"})
+TIMES_OUT = frozenset(name for name in OPERATIONS if name.startswith(("wait: ", "event: ")))
 
 
 @workflow

@@ -28,6 +28,9 @@ MAX_FACETS: Final = 10_000
 #: So many kept copies at most are held against a match, the oldest first (of those that have its first field).
 MOST_CANDIDATES: Final = 50
 
+#: Above it a float stands for several integers.
+_EXACT: Final = 2**53
+
 _decode: Final = msgspec.json.Decoder().decode
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
@@ -141,7 +144,7 @@ def _fields(value: Any, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...
 
 def _plain(value: Any) -> Any:
     """With whole floats as integers, of which JSON has but one kind."""
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, float) and abs(value) < _EXACT and value.is_integer():
         return int(value)
     if isinstance(value, list):
         return [_plain(item) for item in cast("list[object]", value)]
