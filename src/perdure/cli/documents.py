@@ -36,6 +36,7 @@ def of_run(run: Run, *, whole: bool = False) -> dict[str, Any]:
         "updated_at": iso(run.updated_at),
         "ended_at": iso(run.ended_at),
         "wake_at": iso(run.wake_at),
+        "paused_at": iso(run.paused_at),
         "deadline": iso(run.deadline),
         "error": _error(run.error, whole=whole),
     }

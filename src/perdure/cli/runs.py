@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
-from msgspec import Struct
 from rich.console import Group, RenderableType
-from rich.progress import track
 from rich.text import Text
 
 from perdure.app import Perdure
 from perdure.cli import documents
+from perdure.cli.acting import Result, act, dry_run_option, report, report_items
 from perdure.cli.client import client
-from perdure.cli.exits import FAILED
-from perdure.cli.filters import attribute, filter_options
+from perdure.cli.filters import either, filter_options, filters
 from perdure.cli.options import json_option, store_option
-from perdure.cli.output import Output, output, table
+from perdure.cli.output import output, table
 from perdure.cli.portrait import STATUS_STYLES, Portrait, draw
 from perdure.cli.text import duration, plain, relative, styled
 from perdure.cli.timeline import rows
 from perdure.cli.waits import Wait, waits
 from perdure.engine.handle import RunHandle
+from perdure.engine.listing import RunFilters
 from perdure.model.errors import PerdureError, RunEnded, RunNotFound, UsageError
 from perdure.model.failure import decode_failure
 from perdure.model.history import Op
@@ -49,31 +48,13 @@ def runs() -> None:
 @click.option("--before", type=int, metavar="NUMBER", help="Go on after an earlier page, which says with which number.")
 @store_option
 @json_option
-def list_runs(
-    store: str,
-    statuses: tuple[str, ...],
-    workflow: str | None,
-    tag: str | None,
-    attributes: tuple[str, ...],
-    namespace: str | None,
-    limit: int,
-    before: int | None,
-) -> None:
+def list_runs(store: str, limit: int, before: int | None, **given: Any) -> None:
     """List runs, newest first."""
-    wanted = dict(map(attribute, attributes))
+    wanted = filters(given)
 
     async def look() -> tuple[list[Run], int]:
         async with client(store) as app:
-            found = await app.runs(
-                status=statuses,
-                workflow=workflow,
-                tag=tag,
-                attributes=wanted,
-                namespace=namespace,
-                limit=limit + 1,
-                before=before,
-            )
-            return found, app.engine.store.now()
+            return await app.runs(limit=limit + 1, before=before, **wanted), app.engine.store.now()
 
     found, now = asyncio.run(look())
     page, following = found[:limit], found[limit - 1].incarnation if len(found) > limit else None
@@ -158,35 +139,25 @@ class NotRetryable(PerdureError):
     code = "not_retryable"
 
 
-class Result(Struct, frozen=True):
-    """What became of one run that a command acted on."""
-
-    id: str
-    #: How it stands now, or `deleted`; None if there was an error.
-    status: str | None
-    error: PerdureError | None = None
-
-
 @runs.command()
-@click.argument("run_ids", metavar="[RUN...]", nargs=-1)
+@click.argument("run_ids", metavar="[RUN]...", nargs=-1)
 @click.option("--reason", default="cancelled", show_default=True, help="Is kept as the run's error.")
 @click.option("--compensate", is_flag=True, help="Let the runs clean up, and undo what they did.")
 @filter_options
-@click.option("--dry-run", is_flag=True, help="With filters: only say which runs they are.")
+@dry_run_option
 @store_option
 @json_option
-def cancel(run_ids: tuple[str, ...], reason: str, compensate: bool, dry_run: bool, store: str, **filters: Any) -> None:
+def cancel(run_ids: tuple[str, ...], reason: str, compensate: bool, dry_run: bool, store: str, **given: Any) -> None:
     """Stop runs, and everything below them, for good: those named, or all that filters find.
 
     With --compensate they are asked to: a run that is under way cleans up, undoes its steps, and then ends as cancelled.
     """
-    wanted = {name: value for name, value in filters.items() if value not in (None, ())}
-    if bool(run_ids) == bool(wanted):
-        raise UsageError("runs cancel takes the ids of runs, or filters like --workflow; one of the two")
+    either(run_ids, given, "cancel")
     if dry_run and run_ids:
         raise UsageError("--dry-run is for filters: a run that is named is the one that is meant")
-    if wanted:
-        _report(asyncio.run(_cancel_where(store, wanted, reason, compensate=compensate, dry_run=dry_run)))
+    if not run_ids:
+        wanted = filters(given)
+        report(asyncio.run(_cancel_where(store, wanted, reason, compensate=compensate, dry_run=dry_run)))
         return
 
     async def one(run: RunHandle[object]) -> str:
@@ -195,93 +166,71 @@ def cancel(run_ids: tuple[str, ...], reason: str, compensate: bool, dry_run: boo
             raise RunEnded(f"run {run.id!r} has ended already ({before}); there is nothing to cancel")
         return await run.cancel(reason, compensate=compensate)
 
-    _report(asyncio.run(_act(output(), store, run_ids, "cancelling", one)))
+    report(asyncio.run(act(output(), store, run_ids, "cancelling", one)))
 
 
-async def _cancel_where(
-    url: str, filters: dict[str, Any], reason: str, *, compensate: bool, dry_run: bool
-) -> list[Result]:
+async def _cancel_where(url: str, wanted: RunFilters, reason: str, *, compensate: bool, dry_run: bool) -> list[Result]:
     async with client(url) as app:
-        found = await app.cancel_where(
-            status=filters.get("statuses", ()),
-            workflow=filters.get("workflow"),
-            tag=filters.get("tag"),
-            attributes=dict(map(attribute, filters["attributes"])) if "attributes" in filters else None,
-            namespace=filters.get("namespace"),
-            reason=reason,
-            compensate=compensate,
-            dry_run=dry_run,
-        )
+        found = await app.cancel_where(reason=reason, compensate=compensate, dry_run=dry_run, **wanted)
     return [Result(one.id, one.status) for one in found]
 
 
 @runs.command()
-@click.argument("run_ids", metavar="RUN...", nargs=-1, required=True)
+@click.argument("run_ids", metavar="[RUN]...", nargs=-1)
+@filter_options
+@click.option("--children", is_flag=True, help="Also the children that they wait for, all the way down.")
+@dry_run_option
 @store_option
 @json_option
-def retry(run_ids: tuple[str, ...], store: str) -> None:
+def retry(run_ids: tuple[str, ...], children: bool, dry_run: bool, store: str, **given: Any) -> None:
     """Revive failed or dead runs: what failed last is tried afresh."""
+    either(run_ids, given, "retry")
+    if not run_ids:
+        wanted = filters(given)
+        report_items(
+            store, "retried", dry_run, lambda app: app.requeue_where(dry_run=dry_run, children=children, **wanted)
+        )
+        return
 
     async def one(run: RunHandle[object]) -> str:
         status = await run.status()
-        if status not in REQUEUABLE:
+        if status not in REQUEUABLE and not children:
             raise NotRetryable(f"run {run.id!r} is {status}; only failed and dead runs can be retried")
-        return await run.requeue()
+        return str(status) if dry_run else await run.requeue(children=children)
 
-    _report(asyncio.run(_act(output(), store, run_ids, "retrying", one)))
+    report(asyncio.run(act(output(), store, run_ids, "retrying", one)))
 
 
 @runs.command()
-@click.argument("run_ids", metavar="RUN...", nargs=-1, required=True)
+@click.argument("run_ids", metavar="[RUN]...", nargs=-1)
+@filter_options
+@dry_run_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @store_option
 @json_option
-def delete(run_ids: tuple[str, ...], yes: bool, store: str) -> None:
+def delete(run_ids: tuple[str, ...], dry_run: bool, yes: bool, store: str, **given: Any) -> None:
     """Remove runs, and everything below them, without a trace. Live ones are cancelled first."""
-    if not yes:
+    either(run_ids, given, "delete")
+    wanted = filters(given)
+    if not (yes or dry_run):
         if output().json or not sys.stdin.isatty():
             raise UsageError("runs delete asks before it deletes, and there is nobody to ask; give --yes")
-        click.confirm(f"Delete {plain(', '.join(run_ids))} and everything below?", abort=True, err=True)
+        what = ", ".join(run_ids) if run_ids else f"{asyncio.run(_count(store, wanted))} runs"
+        click.confirm(f"Delete {plain(what)} and everything below?", abort=True, err=True)
+    if not run_ids:
+        report_items(store, "deleted", dry_run, lambda app: app.delete_where(dry_run=dry_run, **wanted))
+        return
 
     async def one(run: RunHandle[object]) -> str:
+        if dry_run:
+            return await run.status()
         if not await run.delete():
             raise RunNotFound(f"there is no run {run.id!r}")
         return "deleted"
 
-    _report(asyncio.run(_act(output(), store, run_ids, "deleting", one)))
+    report(asyncio.run(act(output(), store, run_ids, "deleting", one)))
 
 
-async def _act(
-    out: Output, url: str, run_ids: Sequence[str], doing: str, one: Callable[[RunHandle[object]], Awaitable[str]]
-) -> list[Result]:
-    """Act on one run after the other; an error of one does not keep the others from their turn."""
-    results: list[Result] = []
-    async with client(url) as app:
-        handles = [app.get_run(run_id) for run_id in dict.fromkeys(run_ids)]
-        hidden = len(handles) == 1 or not out.aside.is_terminal
-        for handle in track(handles, doing, console=out.aside, transient=True, disable=hidden):
-            try:
-                results.append(Result(handle.id, await one(handle)))
-            except PerdureError as error:
-                results.append(Result(handle.id, None, error))
-    return results
-
-
-def _report(results: Sequence[Result]) -> None:
-    """Say what became of each; ends with exit code 1 if one could not be acted on."""
-    out = output()
-    done = [result for result in results if result.error is None]
-    failed = [(result.id, result.error) for result in results if result.error is not None]
-    document = {
-        "runs": [{"id": result.id, "status": result.status} for result in done],
-        "errors": [{"id": id, "code": error.code, "message": str(error)} for id, error in failed],
-    }
-    if done or out.json:
-        out.answer(document, lambda: Group(*(styled(f"{result.id}: {result.status}") for result in done)))
-    elif not failed:
-        out.answer(document, lambda: styled("no run matches"))
-    if not out.json:
-        for _, error in failed:
-            out.complain(error.code, str(error))
-    if failed:
-        click.get_current_context().exit(FAILED)
+async def _count(store: str, wanted: RunFilters) -> int:
+    async with client(store) as app:
+        return await app.count(**wanted)

@@ -19,8 +19,8 @@ _CHILDREN = frozenset({Op.CHILD, Op.JOIN})
 class Wait(Struct, frozen=True):
     """One thing that a run waits for. Times are microseconds."""
 
-    #: `worker`, `code`, `start`, or the kind of an operation: `step`, `timer`, `signal`, `update`, `child`, or that of a token:
-    #: `webhook`, `breakpoint`, `task`, `event`, `token`.
+    #: `unpause`, `worker`, `code`, `start`, or the kind of an operation: `step`, `timer`, `signal`, `update`, `child`, or that
+    #: of a token: `webhook`, `breakpoint`, `task`, `event`, `token`.
     what: str
     #: The signal's, step's or child's name; the workflow's for a worker or code.
     name: str
@@ -35,6 +35,11 @@ def waits(run: Run, steps: Sequence[Step], children: Mapping[str, Run], now: int
     """What has to happen before the run can go on; nothing of a run that has ended. `children` by id, those that are known."""
     if run.status in TERMINAL:
         return []
+    if run.paused_at is not None and run.status is not Status.RUNNING:
+        name = f"{run.workflow} {run.version}"
+        return [
+            Wait("unpause", name, run.paused_at, None, f"it is paused; perdure runs unpause {run.id} lets it go on")
+        ]
     if run.status is Status.BLOCKED:
         failure = decode_failure(run.error or b"")
         what = "worker" if failure.code == UNSERVED else "code"

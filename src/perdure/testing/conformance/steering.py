@@ -18,10 +18,11 @@ async def claimed(kit: Kit) -> list[str]:
 
 
 async def test_a_paused_run_is_not_claimed_in_whatever_status(kit: Kit) -> None:
-    await kit.create("pending")
-    await kit.apply(park(await kit.hold("parked"), wake_at=kit.now))
-    await kit.apply(turn(await kit.hold("blocked"), Status.BLOCKED, wake_at=kit.now, error=b"1", fingerprint="x"))
+    later = kit.now + 50 * SECOND
+    await kit.apply(park(await kit.hold("parked"), wake_at=later))
+    await kit.apply(turn(await kit.hold("blocked"), Status.BLOCKED, wake_at=later, error=b"1", fingerprint="x"))
     await kit.hold("orphan")
+    await kit.create("pending")
     ids = ["pending", "parked", "blocked", "orphan"]
     for run_id in ids:
         before = await kit.run(run_id)
