@@ -14,7 +14,7 @@ from typing import TypeVar
 from perdure.engine.committer import Broken, Committer, Outcome
 from perdure.engine.means import Means
 from perdure.engine.pauses import pauses, sleep_until
-from perdure.model.commit import Answer, Cancel, Create, Delete, Requeue, Send, TurnCommit, Write
+from perdure.model.commit import Answer, Cancel, Configure, Create, Delete, Requeue, Send, TurnCommit, Write
 from perdure.model.errors import StoreUnavailable
 from perdure.model.history import Entry
 from perdure.model.messages import Message, MessageKind, Outgoing
@@ -148,6 +148,8 @@ def _described(write: Write) -> tuple[str, str]:
             )
         case Delete():
             return f"deleting run {write.run_id!r}", "delete it again: a second time does no harm"
+        case Configure():
+            return f"declaring queue {write.name!r}", "declare it again: a second time does no harm"
         case TurnCommit():
             return f"a turn of run {write.run.id!r}", "whoever has it next goes on from what is stored"
 

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from perdure.model.gates import Ask, Rules
 from perdure.model.history import Entry
 from perdure.model.messages import Message, Outgoing
 from perdure.model.run import NewRun, Run, RunKey, Status
@@ -71,6 +72,9 @@ class TurnCommit(Struct, frozen=True, kw_only=True):
     cancels: tuple[str, ...] = ()
     sends: tuple[Outgoing, ...] = ()
     values: tuple[tuple[str, bytes], ...] = ()
+    #: Gates to pass, and the positions whose slots (or places in line) are given back. The latter come first.
+    asks: tuple[Ask, ...] = ()
+    releases: tuple[int, ...] = ()
     #: First turn: the virtual now at which the body began.
     started_at: int | None = None
     output: bytes | None = None
@@ -141,7 +145,16 @@ class Delete(Struct, frozen=True):
     incarnation: int | None = None
 
 
-Write: TypeAlias = TurnCommit | Create | Send | Cancel | Requeue | Delete
+class Configure(Struct, frozen=True):
+    """Declare what the gate of this name lets through: from now on, and for those that wait already."""
+
+    name: str
+    rules: Rules
+    #: None: in every namespace that has such a gate, and in `default`.
+    namespace: str | None = None
+
+
+Write: TypeAlias = TurnCommit | Create | Send | Cancel | Requeue | Delete | Configure
 
 
 class Applied(Struct, frozen=True):
@@ -196,10 +209,16 @@ class Changed(Struct, frozen=True):
     runs: tuple[Run, ...]
 
 
+class Full(Struct, frozen=True):
+    """Create met a gate for which as many runs wait as may: nothing was created."""
+
+    waiting: int
+
+
 class Unstorable(Struct, frozen=True):
     """The store cannot take this write's data; nothing of it was applied, its neighbours were."""
 
     reason: str
 
 
-Answer: TypeAlias = Applied | Moved | Refused | Fenced | Exists | Ended | Missing | Changed | Unstorable
+Answer: TypeAlias = Applied | Moved | Refused | Fenced | Exists | Ended | Missing | Changed | Full | Unstorable

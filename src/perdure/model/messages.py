@@ -11,6 +11,7 @@ class MessageKind(StrEnum):
     SIGNAL = "signal"  # by name to a run, or by token to whoever waits for it
     CHILD = "child"  # a child run ended (or could not start)
     CANCEL = "cancel"  # control: deliver a cancel to the body
+    GRANT = "grant"  # from a gate: the operation whose position is `name` may begin; unread until it is over
 
 
 #: A run may not end or continue while one of these is unread: the turn is refused and must deliver it first.
@@ -23,7 +24,7 @@ class Message(Struct, frozen=True, gc=False):
     #: Position in the inbox, 1-based: the store's inbox counter after it was put there.
     number: int
     kind: MessageKind
-    #: A signal's name, or the id of the child that ended. Empty for a signal sent by token.
+    #: A signal's name, the id of the child that ended, or the position of what may begin. Empty for a signal sent by token.
     name: str
     token: str | None
     payload: bytes | None

@@ -13,6 +13,7 @@ from perdure.model.commit import (
     Ended,
     Exists,
     Fenced,
+    Full,
     Missing,
     Moved,
     Refused,
@@ -163,7 +164,7 @@ def _answers(rows: Sequence[Row]) -> list[Answer]:
 
 def _answer(row: Row, rest: Sequence[Row]) -> Answer:
     _, kind, key_id, incarnation, run, _ = row
-    key = None if incarnation is None else RunKey(key_id, incarnation)
+    key = None if key_id is None or incarnation is None else RunKey(key_id, incarnation)
     match kind:
         case "applied":
             return Applied(key)
@@ -178,6 +179,8 @@ def _answer(row: Row, rest: Sequence[Row]) -> Answer:
             return Exists(to_run(run))
         case "ended":
             return Ended(to_run(run))
+        case "full":
+            return Full(incarnation)
         case "changed":
             return Changed(tuple(to_run(each[4]) for each in rest))
         case _:

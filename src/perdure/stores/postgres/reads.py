@@ -9,8 +9,9 @@ from perdure.model.bounds import out_of_bounds
 from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run
-from perdure.ports.store import RunQuery, Standing
+from perdure.ports.store import Gate, RunQuery, Standing
 from perdure.stores.postgres.connections import Connections
+from perdure.stores.postgres.gates import parameters, to_gates
 from perdure.stores.postgres.listing import listing
 from perdure.stores.postgres.place import Place
 from perdure.stores.postgres.rows import STATUSES, Row, to_entry, to_message, to_run
@@ -44,6 +45,10 @@ class Reads:
     async def messages(self, incarnation: int) -> Sequence[Message]:
         text = f"SELECT * FROM {self._schema}.messages WHERE incarnation = $1 ORDER BY number"
         return list(map(to_message, await self.fetch(text, incarnation)))
+
+    async def gates(self, namespace: str | None, name: str | None, limit: int) -> Sequence[Gate]:
+        text = f"SELECT * FROM {self._schema}.gates_1($1, $2, $3, $4)"
+        return to_gates(await self.fetch(text, *parameters(namespace, name, limit)))
 
     async def value(self, incarnation: int, key: str) -> bytes | None:
         if out_of_bounds(key):

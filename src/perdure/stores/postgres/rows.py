@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeAlias
 
+from perdure.model.gates import decode_ask
 from perdure.model.history import Entry, Event, Op
 from perdure.model.messages import Message, MessageKind
 from perdure.model.run import Parent, Run, Status
@@ -70,6 +71,7 @@ def to_run(row: Row) -> Run:
         updated_at=row[33],
         ended_at=row[34],
         continued_to=row[35],
+        gate=None if row[39] is None else decode_ask(row[39]),
     )
 
 

@@ -15,7 +15,7 @@ from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run, Status
 from perdure.ports.clock import Clock
-from perdure.ports.store import Claimed, ClaimRequest, Finding, Held, Member, RunQuery, Serves, Standing
+from perdure.ports.store import Claimed, ClaimRequest, Finding, Gate, Held, Member, RunQuery, Serves, Standing
 from perdure.stores.postgres import schema
 from perdure.stores.postgres.batches import Batches
 from perdure.stores.postgres.claims import Claims
@@ -165,6 +165,9 @@ class PostgresStore:
     async def messages(self, incarnation: int) -> Sequence[Message]:
         return await self._open.reads.messages(incarnation)
 
+    async def gates(self, *, namespace: str | None = None, name: str | None = None, limit: int = 20) -> Sequence[Gate]:
+        return await self._open.reads.gates(namespace, name, limit)
+
     async def value(self, incarnation: int, key: str) -> bytes | None:
         return await self._open.reads.value(incarnation, key)
 
@@ -194,5 +197,5 @@ def _concerns_others(write: Write) -> bool:
     return not (
         isinstance(write, TurnCommit)
         and write.status is Status.RUNNING
-        and not (write.children or write.joins or write.cancels or write.sends or write.unwaits)
+        and not (write.children or write.joins or write.cancels or write.sends or write.unwaits or write.releases)
     )

@@ -14,8 +14,8 @@ from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run
 from perdure.ports.clock import Clock
-from perdure.ports.store import Claimed, ClaimRequest, Finding, Held, Member, RunQuery, Serves, Standing
-from perdure.stores.sqlite import audits, claims, fleet, reads, schema
+from perdure.ports.store import Claimed, ClaimRequest, Finding, Gate, Held, Member, RunQuery, Serves, Standing
+from perdure.stores.sqlite import audits, claims, fleet, gates, reads, schema
 from perdure.stores.sqlite.connection import BUSY_DEADLINE, check_arguments
 from perdure.stores.sqlite.migrations import Migration
 from perdure.stores.sqlite.place import Place
@@ -119,6 +119,10 @@ class SqliteStore:
 
     async def next_wake(self, request: ClaimRequest) -> int | None:
         return cast("int | None", await self._reading().call(partial(claims.next_wake, request=request)))
+
+    async def gates(self, *, namespace: str | None = None, name: str | None = None, limit: int = 20) -> Sequence[Gate]:
+        call = partial(gates.listed, namespace=namespace, name=name, limit=limit)
+        return cast("Sequence[Gate]", await self._reading().call(call))
 
     async def fleet(self) -> Sequence[Member]:
         return cast("Sequence[Member]", await self._reading().call(partial(fleet.fleet, now=self.now())))

@@ -8,7 +8,7 @@ from perdure.model.commit import Answer, Applied, Fenced, Moved, Refused, TurnCo
 from perdure.model.endings import cancelled_failure
 from perdure.model.failure import encode_failure
 from perdure.model.run import TERMINAL, NewRun, Parent, Run, RunKey, Status
-from perdure.stores.sqlite import families, inboxes
+from perdure.stores.sqlite import families, gates, inboxes
 from perdure.stores.sqlite.newruns import insert_run
 from perdure.stores.sqlite.rows import STATUS_CODES
 from perdure.stores.sqlite.transaction import Transaction
@@ -109,6 +109,10 @@ def _reach_out(tx: Transaction, key: RunKey, namespace: str, turn: TurnCommit) -
         _cancel_child(tx, key, run_id)
     for message in turn.sends:
         inboxes.send(tx, message)
+    if turn.releases:
+        gates.release(tx, [key.incarnation], turn.releases)
+    for asked in turn.asks:
+        gates.ask(tx, key.incarnation, namespace, asked)
 
 
 def _cancel_child(tx: Transaction, parent: RunKey, run_id: str) -> None:
@@ -140,9 +144,10 @@ def _continue(tx: Transaction, incarnation: int, successor: NewRun) -> None:
         "SELECT parent_id, parent, parent_seq, awaited_as FROM runs WHERE incarnation = ?", (incarnation,)
     ).fetchone()
     link = None if parent is None else Parent(parent_id, parent, seq)
-    new = insert_run(tx, successor, link)
+    new = insert_run(tx, successor, link)  # its gate is the old one's
     tx.execute("UPDATE runs SET awaited_as = ? WHERE incarnation = ?", (awaited_as, new))
     tx.execute(
         "UPDATE runs SET continued_to = ?, successor = ? WHERE incarnation = ?", (successor.id, new, incarnation)
     )
     inboxes.move_unread(tx, incarnation, new)
+    gates.hand_over(tx, incarnation, new)

@@ -97,6 +97,9 @@ DECLARE
     _tried bigint[] := '{}';
     _taken bigint[] := '{}';
 BEGIN
+    IF EXISTS (SELECT 1 FROM @schema@.gates AS g WHERE g.wake_at <= _now) THEN
+        PERFORM @schema@.admit_due_1(_now);
+    END IF;
     FOR _group IN
         SELECT g.urgency, array_agg(g.workflow) AS workflows, array_agg(g.version) AS versions,
             array_agg(g.namespace) AS namespaces, count(DISTINCT g.namespace)::integer AS spaces
@@ -165,7 +168,7 @@ BEGIN
         ORDER BY r.wake_at, r.incarnation LIMIT 1;
         _earliest := least(_earliest, _here);
     END LOOP;
-    RETURN _earliest;
+    RETURN least(_earliest, (SELECT min(g.wake_at) FROM @schema@.gates AS g WHERE g.wake_at IS NOT NULL));
 END $$;
 
 -- Push on the leases that are still held at their epoch; those, with their inbox numbers.
