@@ -9,6 +9,7 @@ from perdure.app import Perdure
 from perdure.authoring.completed import as_completed
 from perdure.authoring.context import ChildHandle, Context
 from perdure.authoring.current import CurrentStep, current_step
+from perdure.authoring.gating import Singleton
 from perdure.authoring.registry import Registry
 from perdure.authoring.step import step
 from perdure.authoring.step_ref import step_ref
@@ -29,6 +30,7 @@ from perdure.model.errors import (
     NotInWorkflow,
     NotRegistered,
     PerdureError,
+    QueueFull,
     RunCancelled,
     RunDead,
     RunEnded,
@@ -66,6 +68,7 @@ __all__ = [
     "NotRegistered",
     "Perdure",
     "PerdureError",
+    "QueueFull",
     "Registry",
     "Run",
     "RunCancelled",
@@ -77,6 +80,7 @@ __all__ = [
     "RunTimedOut",
     "RunUnsuccessful",
     "SignalTimeout",
+    "Singleton",
     "Status",
     "StepFailed",
     "StepTimeout",

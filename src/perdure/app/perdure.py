@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, overload
 
-from perdure.app.starting import Starting
+from perdure.app.queueing import Queueing
 from perdure.app.urls import open_store
 from perdure.authoring.workflow import WorkflowDefinition
 from perdure.engine.events import Lifecycle
@@ -18,7 +18,7 @@ from perdure.model.run import DEFAULT_NAMESPACE, Run, Status
 R = TypeVar("R")
 
 
-class Perdure(Starting):
+class Perdure(Queueing):
     """Durable workflows on one store.
 
     `url`: `sqlite:///orders.db` (a path; four slashes for an absolute one; `?synchronous=NORMAL` trades the last commits of a

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
+from perdure.authoring.gating import QueueUse
 from perdure.core.ambient import current
 from perdure.core.instance import Instance
 from perdure.core.loop import stubborn
@@ -13,11 +14,20 @@ from perdure.model.policy import RetryPolicy
 
 
 def issue(
-    instance: Instance, name: str, bind: Callable[[], bytes], policy: RetryPolicy, decode: Callable[[bytes], Any]
+    instance: Instance,
+    name: str,
+    data: bytes,
+    policy: RetryPolicy,
+    queue: QueueUse | None,
+    decode: Callable[[bytes], Any],
 ) -> Coroutine[Any, Any, Any]:
-    """Bind the arguments and issue the operation."""
+    """Issue the operation. Raises `NotRegistered` for a queue that is not declared."""
+    gate = None
+    if queue is not None:
+        rules = instance.context.queue_rules(queue.name)
+        gate = queue.ask(rules, instance.reserve(), instance.run.id)
     # A future of the workflow's loop, which takes futures wherever asyncio takes coroutines (`create_task`, `gather`).
-    return cast("Coroutine[Any, Any, Any]", instance.step(name, bound(instance, bind), policy=policy, decode=decode))
+    return cast("Coroutine[Any, Any, Any]", instance.step(name, data, policy=policy, decode=decode, gate=gate))
 
 
 def inside(instance: Instance) -> Instance:

@@ -9,6 +9,7 @@ from typing import Any, Final, TypedDict, cast
 
 import msgspec
 
+from perdure.authoring.gating import queue_name
 from perdure.model.durations import instant, positive_micros, unsigned_micros
 from perdure.model.errors import UsageError
 from perdure.model.ids import check_name, check_run_id
@@ -37,6 +38,9 @@ class StartKeywords(TypedDict, total=False):
     namespace: str | None
     #: How long the run may take from its due start (its execution timeout).
     timeout: float | timedelta | None
+    #: The queue that the whole run goes through before it begins, and the key by which a fair one takes turns.
+    queue: str | None
+    queue_key: str | None
 
 
 class StartOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +55,8 @@ class StartOptions(msgspec.Struct, frozen=True, kw_only=True):
     origin: str | None = None
     namespace: str | None = None
     timeout: int | None = None
+    queue: str | None = None
+    queue_key: str | None = None
 
     def using(self, keywords: StartKeywords, owner: str) -> StartOptions:
         """These options with the given ones in place of their own. Raises `UsageError` naming `owner`."""
@@ -115,4 +121,6 @@ _CHECKS: Final[Mapping[str, Any]] = {
     "origin": partial(check_name, what="an origin"),
     "namespace": partial(check_name, what="a namespace"),
     "timeout": partial(positive_micros, what="timeout"),
+    "queue": queue_name,
+    "queue_key": partial(check_name, what="a queue key"),
 }

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast, get_type_hints
 
 import msgspec
 
+from perdure.authoring.gating import QueueOptions, QueueUse, step_queue
 from perdure.model.durations import micros, positive_micros
 from perdure.model.errors import UsageError
 from perdure.model.policy import Backoff, RetryPolicy
@@ -31,12 +32,25 @@ class RetryOptions(TypedDict, total=False):
     timeout: float | timedelta | None
 
 
-def with_options(policy: RetryPolicy, options: RetryOptions, owner: str) -> RetryPolicy:
+class StepOptions(RetryOptions, QueueOptions, total=False):
+    """What `@step` and `.using` take: `RetryOptions`, and the queue that the step goes through."""
+
+
+def with_step_options(
+    policy: RetryPolicy, use: QueueUse | None, options: StepOptions, owner: str
+) -> tuple[RetryPolicy, QueueUse | None]:
+    """The policy and the queue with these options in place of their own. Raises `UsageError` naming `owner`."""
+    rest: dict[str, Any] = dict(options)
+    use = step_queue(use, rest, owner)
+    return with_options(policy, cast("RetryOptions", rest), owner, known=StepOptions), use
+
+
+def with_options(policy: RetryPolicy, options: RetryOptions, owner: str, known: type = RetryOptions) -> RetryPolicy:
     """`policy` with these options in place of its own. Raises `UsageError` naming `owner`."""
     unknown = options.keys() - RetryOptions.__annotations__.keys()
     if unknown:
-        known = ", ".join(RetryOptions.__annotations__)
-        raise UsageError(f"{owner} has no option {min(unknown)!r}; there are {known}")
+        there = ", ".join(get_type_hints(known))
+        raise UsageError(f"{owner} has no option {min(unknown)!r}; there are {there}")
     changed: dict[str, Any] = dict(options)
     try:
         for name in ("base", "cap"):

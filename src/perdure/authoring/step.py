@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, Self, TypeV
 
 from perdure.authoring.context_parameter import refuse_context
 from perdure.authoring.function import Function, examine, look_like
-from perdure.authoring.issuing import issue
-from perdure.authoring.retry import RetryOptions, with_options
+from perdure.authoring.gating import QueueUse
+from perdure.authoring.issuing import bound, issue
+from perdure.authoring.retry import StepOptions, with_step_options
 from perdure.authoring.signature import Signature
 from perdure.core.ambient import current
 from perdure.core.instance import Instance
@@ -34,6 +35,8 @@ class StepDefinition(Generic[P, R_co]):
     function: Function
     signature: Signature
     policy: RetryPolicy
+    #: The queue that each call goes through.
+    queue: QueueUse | None = None
 
     def __post_init__(self) -> None:
         look_like(self, self.function)
@@ -58,14 +61,16 @@ class StepDefinition(Generic[P, R_co]):
     def module(self) -> str:
         return self.function.module
 
-    def using(self, **options: Unpack[RetryOptions]) -> Self:
-        """The same step with these retry options in place of its own, one by one."""
-        return replace(self, policy=with_options(self.policy, options, f"{self}.using"))
+    def using(self, **options: Unpack[StepOptions]) -> Self:
+        """The same step with these options in place of its own, one by one."""
+        policy, queue = with_step_options(self.policy, self.queue, options, f"{self}.using")
+        return replace(self, policy=policy, queue=queue)
 
     def issue(self, instance: Instance, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Coroutine[Any, Any, R_co]:
         """Ask the run for this step, now. What comes back is a future of its loop."""
         signature = self.signature
-        return issue(instance, self.name, lambda: signature.bind(args, kwargs), self.policy, signature.decode_result)
+        data = bound(instance, lambda: signature.bind(args, kwargs))
+        return issue(instance, self.name, data, self.policy, self.queue, signature.decode_result)
 
     def __str__(self) -> str:
         return f"step {self.name!r}"
@@ -131,13 +136,15 @@ def step(  # type: ignore[overload-overlap]  # pyright: ignore[reportOverlapping
 @overload
 def step(fn: Callable[P, R], /) -> SyncStep[P, R]: ...
 @overload
-def step(*, name: str | None = None, **options: Unpack[RetryOptions]) -> StepDecorator: ...
-def step(fn: Any = None, /, *, name: str | None = None, **options: Unpack[RetryOptions]) -> Any:
+def step(*, name: str | None = None, **options: Unpack[StepOptions]) -> StepDecorator: ...
+def step(fn: Any = None, /, *, name: str | None = None, **options: Unpack[StepOptions]) -> Any:
     """Make a function a step.
 
     `name` defaults to the function's own. `max_attempts` counts the first (default 1). Waits between attempts: `base`
     (default 1 s), growing by `factor` (2) up to `cap` (1 h) with `backoff="exp"`, all alike with "fixed"; `jitter` is the
     part of a wait (0 to 1) that chance may take away. `timeout` bounds each attempt. Durations are seconds or `timedelta`.
+    `queue` names the queue (see `Perdure.queue`) that each call goes through, `queue_key` the key by which a fair one takes
+    turns (default: the run's id), `priority` (greater first) what goes ahead in it.
     Raises `UsageError` for a function that cannot be a step.
     """
     if fn is None:
@@ -147,12 +154,12 @@ def step(fn: Any = None, /, *, name: str | None = None, **options: Unpack[RetryO
     return _define(fn, name=name, options=options)
 
 
-def _define(target: object, *, name: str | None, options: RetryOptions) -> StepDefinition[..., Any]:
+def _define(target: object, *, name: str | None, options: StepOptions) -> StepDefinition[..., Any]:
     function = examine(target, kind="step", name=name)
     owner = f"step {function.name!r}"
     refuse_context(function.call, owner)
     signature = Signature(function.call, owner)
     kind: type[Any] = AsyncStep if function.is_async else SyncStep
-    policy = with_options(RetryPolicy(), options, f"@step on {owner}")
-    definition: StepDefinition[..., Any] = kind(function.name, function, signature, policy)
+    policy, queue = with_step_options(RetryPolicy(), None, options, f"@step on {owner}")
+    definition: StepDefinition[..., Any] = kind(function.name, function, signature, policy, queue)
     return definition

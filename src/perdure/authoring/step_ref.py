@@ -6,8 +6,9 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
 
-from perdure.authoring.issuing import issue
-from perdure.authoring.retry import RetryOptions, with_options
+from perdure.authoring.gating import QueueUse
+from perdure.authoring.issuing import bound, issue
+from perdure.authoring.retry import StepOptions, with_step_options
 from perdure.core.ambient import current
 from perdure.core.instance import Instance
 from perdure.model.errors import InvalidArguments, InvalidValue, NotInWorkflow, UsageError
@@ -26,10 +27,12 @@ class StepRef(Generic[R_co]):
     name: str
     result: Any
     policy: RetryPolicy
+    queue: QueueUse | None = None
 
-    def using(self, **options: Unpack[RetryOptions]) -> Self:
-        """The same reference with these retry options in place of its own, one by one."""
-        return replace(self, policy=with_options(self.policy, options, f"{self}.using"))
+    def using(self, **options: Unpack[StepOptions]) -> Self:
+        """The same reference with these options in place of its own, one by one."""
+        policy, queue = with_step_options(self.policy, self.queue, options, f"{self}.using")
+        return replace(self, policy=policy, queue=queue)
 
     if TYPE_CHECKING:
         # As in `AsyncStep`.
@@ -51,7 +54,8 @@ class StepRef(Generic[R_co]):
 
     def issue(self, instance: Instance, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Coroutine[Any, Any, R_co]:
         """As `StepDefinition.issue`."""
-        return issue(instance, self.name, lambda: self.bind(args, kwargs), self.policy, self.decode_result)
+        data = bound(instance, lambda: self.bind(args, kwargs))
+        return issue(instance, self.name, data, self.policy, self.queue, self.decode_result)
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
         """The input that these arguments make. Raises `InvalidArguments` and `InvalidValue`."""
@@ -73,14 +77,14 @@ class StepRef(Generic[R_co]):
 
 
 @overload
-def step_ref(name: str, *, type: type[R], **options: Unpack[RetryOptions]) -> StepRef[R]: ...
+def step_ref(name: str, *, type: type[R], **options: Unpack[StepOptions]) -> StepRef[R]: ...
 @overload
-def step_ref(name: str, *, type: Any = ..., **options: Unpack[RetryOptions]) -> StepRef[Any]: ...
-def step_ref(name: str, *, type: Any = Any, **options: Unpack[RetryOptions]) -> StepRef[Any]:
+def step_ref(name: str, *, type: Any = ..., **options: Unpack[StepOptions]) -> StepRef[Any]: ...
+def step_ref(name: str, *, type: Any = Any, **options: Unpack[StepOptions]) -> StepRef[Any]:
     """A reference to the step `name`, whose result is restored as `type`. Options as in `@step`."""
     check_name(name, "the name of a step")
     try:
         check_hint(type, f"the result of step {name!r}")
     except InvalidValue as error:
         raise UsageError(str(error)) from error
-    return StepRef(name, type, with_options(RetryPolicy(), options, f"step_ref({name!r})"))
+    return StepRef(name, type, *with_step_options(RetryPolicy(), None, options, f"step_ref({name!r})"))

@@ -13,6 +13,7 @@ from perdure.authoring.ambient import Started, launcher
 from perdure.authoring.context_parameter import takes_context
 from perdure.authoring.fingerprint import fingerprint
 from perdure.authoring.function import Function, examine, look_like, plain_function
+from perdure.authoring.gating import Singleton
 from perdure.authoring.marker import ContextMarker
 from perdure.authoring.options import StartKeywords, StartOptions
 from perdure.authoring.signature import Signature
@@ -38,6 +39,7 @@ class WorkflowDefinition(Generic[P, R]):
     declared: StartOptions
     #: Called with the decoded arguments before a start is accepted; what it raises rejects the start.
     validate: Callable[..., object] | None
+    singleton: Singleton | None = None
 
     def __post_init__(self) -> None:
         look_like(self, self.function)
@@ -244,6 +246,7 @@ def workflow(
     timeout: float | timedelta | None = None,
     origin: str | None = None,
     validate: Callable[..., object] | None = None,
+    singleton: Singleton | None = None,
 ) -> WorkflowDecorator: ...
 def workflow(
     fn: Any = None,
@@ -255,6 +258,7 @@ def workflow(
     timeout: float | timedelta | None = None,
     origin: str | None = None,
     validate: Callable[..., object] | None = None,
+    singleton: Singleton | None = None,
 ) -> Any:
     """Make an async function a workflow.
 
@@ -262,12 +266,15 @@ def workflow(
     `name` defaults to the function's own. Runs go on with the version they began with; new ones begin on the newest.
     `timeout` (seconds or `timedelta`) bounds each run from its due start; `origin` names the package that declares the
     workflow; `validate` is called with the arguments before a start is accepted, and rejects it by raising (it must depend
-    on nothing else). Raises `UsageError` for a function that cannot be a workflow.
+    on nothing else). `singleton` bounds how many runs go on at once (see `Singleton`). Raises `UsageError` for a function
+    that cannot be a workflow.
     """
     if isinstance(fn, str):
         raise UsageError(f'@workflow takes its name by keyword: write @workflow(name="{fn}")')
     declared: StartKeywords = {"tags": tags, "timeout": timeout, "origin": origin}
-    define = functools.partial(_define, name=name, version=version, declared=declared, validate=validate)
+    define = functools.partial(
+        _define, name=name, version=version, declared=declared, validate=validate, singleton=singleton
+    )
     return define if fn is None else define(fn)
 
 
@@ -278,6 +285,7 @@ def _define(
     version: str,
     declared: StartKeywords,
     validate: Callable[..., object] | None,
+    singleton: Singleton | None,
 ) -> WorkflowDefinition[..., Any]:
     function = examine(target, kind="workflow", name=name)
     owner = f"workflow {function.name!r}"
@@ -287,6 +295,8 @@ def _define(
         )
     if validate is not None and (not callable(validate) or inspect.iscoroutinefunction(validate)):
         raise UsageError(f"validate of {owner} must be a plain function (it is not awaited), not {shown(validate)}")
+    if singleton is not None and not isinstance(singleton, Singleton):
+        raise UsageError(f"singleton of {owner} must be like Singleton(key=...), not {shown(singleton)}")
     wants_context = takes_context(function.call, owner)
     return WorkflowDefinition(
         function.name,
@@ -296,4 +306,5 @@ def _define(
         wants_context,
         StartOptions().using(declared, f"@workflow on {owner}"),
         validate,
+        singleton,
     )

@@ -8,6 +8,7 @@ from perdure.cli.demo.command import demo
 from perdure.cli.exits import Commands
 from perdure.cli.fleet import fleet
 from perdure.cli.migrate import migrate
+from perdure.cli.queues import queues
 from perdure.cli.runs import runs
 from perdure.cli.signalling import signal
 from perdure.cli.start import start
@@ -23,5 +24,5 @@ def perdure() -> None:
     """
 
 
-for command in (demo, fleet, migrate, runs, signal, start, worker):
+for command in (demo, fleet, migrate, queues, runs, signal, start, worker):
     perdure.add_command(command)

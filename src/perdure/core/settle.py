@@ -76,7 +76,10 @@ def ask(standing: Standing, instance: Instance) -> TurnCommit:
 def busy(instance: Instance) -> bool:
     """True if a step is running or to be run now: the run cannot park."""
     now = instance.now
-    return any(operation.next_at is None or operation.next_at <= now for operation in instance.steps.values())
+    return any(
+        not operation.waits and (operation.next_at is None or operation.next_at <= now)
+        for operation in instance.steps.values()
+    )
 
 
 def next_look(standing: Standing, instance: Instance) -> int | None:
@@ -164,10 +167,11 @@ def _effects(turn: Turn) -> dict[str, Any]:
     issued = [operation for operation in turn.issued if operation.op in _MATTERS]
     closed = {operation.seq for operation in (*turn.abandoned, *turn.resolved) if operation.op in _MATTERS}
     reopened = [o for o in turn.reopened if o.op in _MATTERS and o.seq not in closed]
+    gates = _gates(turn)
     if not issued and not closed and not reopened:
-        return {}
+        return gates
     new = {operation.seq for operation in issued}
-    return {
+    return gates | {
         "waits": tuple(_token_waits((*issued, *reopened), closed)),
         # A reopened wait may stand in the store already: this replaces it.
         "unwaits": tuple(seq for seq in _token_seqs((*turn.abandoned, *turn.resolved, *reopened)) if seq not in new),
@@ -175,6 +179,19 @@ def _effects(turn: Turn) -> dict[str, Any]:
         "joins": tuple(_joins(issued, reopened, closed)),
         "cancels": tuple(o.name for o in turn.abandoned if o.op is Op.CHILD and o.seq not in new and o.key is not None),
         "values": tuple((o.name, o.payload) for o in issued if o.op is Op.VALUE),
+    }
+
+
+def _gates(turn: Turn) -> dict[str, Any]:
+    """What a turn asks of gates and gives back to them. (The end of a run gives back all by itself.)"""
+    over = [operation.seq for operation in (*turn.abandoned, *turn.resolved) if operation.gated]
+    asking = [o for o in (*turn.issued, *turn.reopened) if o.gate is not None and o.seq not in over]
+    if not over and not asking:
+        return {}
+    new = {operation.seq for operation in turn.issued}
+    return {
+        "asks": tuple(operation.gate for operation in asking),
+        "releases": tuple(seq for seq in over if seq not in new),
     }
 
 

@@ -45,6 +45,7 @@ class Held:
         "deadline",
         "definition",
         "epoch",
+        "gated",
         "gone",
         "instance",
         "key",
@@ -80,6 +81,8 @@ class Held:
         self.commit: TurnCommit | None = None
         self.turn: Turn | None = None
         self.taken: list[Arrival] = []
+        #: True if it may hold slots of gates.
+        self.gated = False
         #: True while a drive is queued on the loop.
         self.scheduled = False
         #: True once the run is not ours any more: whatever still comes for it is dropped.

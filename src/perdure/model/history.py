@@ -24,6 +24,7 @@ class Event(IntEnum):
     CANCEL = 7  # a cancel was delivered to the body
     END = 8  # the run ended with status `name`
     REQUEUED = 9  # an operator revived the run: failed operations up to here are tried afresh
+    GATED = 10  # step `seq` has to pass the queue `name` before it begins
 
 
 class Op(StrEnum):

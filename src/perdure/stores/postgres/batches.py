@@ -180,7 +180,8 @@ def _answer(row: Row, rest: Sequence[Row]) -> Answer:
         case "ended":
             return Ended(to_run(run))
         case "full":
-            return Full(incarnation)
+            assert incarnation is not None  # it carries the number
+            return Full(int(incarnation))
         case "changed":
             return Changed(tuple(to_run(each[4]) for each in rest))
         case _:

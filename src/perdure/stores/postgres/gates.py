@@ -46,9 +46,5 @@ def _ticket(row: Row) -> Ticket:
 
 def _gate(row: Row) -> Gate:
     _, namespace, name, key, slots, rate, span, lifo, fair, depth, lasting, stamp, held, waiting, *_, wake_at = row
-    rules = Rules(
-        limit=slots, rate=rate, window=span, lifo=lifo, fair=fair, depth=depth, lasting=lasting, stamp=stamp
-    )
-    return Gate(
-        key=GateKey(namespace, name, key), rules=rules, held=held, waiting=waiting, wake_at=wake_at, tickets=()
-    )
+    rules = Rules(limit=slots, rate=rate, window=span, lifo=lifo, fair=fair, depth=depth, lasting=lasting, stamp=stamp)
+    return Gate(key=GateKey(namespace, name, key), rules=rules, held=held, waiting=waiting, wake_at=wake_at, tickets=())

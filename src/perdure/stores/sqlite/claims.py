@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from perdure.model.messages import Message
 from perdure.model.run import Run, Status
 from perdure.ports.store import Claimed, ClaimRequest, Held, Renewal, Serves
-from perdure.stores.sqlite import gates
+from perdure.stores.sqlite import gaterows, gates
 from perdure.stores.sqlite.rows import RUNNING, SELECT_MESSAGES, SELECT_RUNS, STATUSES, to_messages, to_runs
 from perdure.stores.sqlite.sized import execute_sized, parts
 from perdure.stores.sqlite.transaction import Transaction
@@ -106,7 +106,7 @@ def next_wake(connection: sqlite3.Connection, request: ClaimRequest) -> int | No
         if earliest is None or wake_at < earliest:
             for candidate in _in_group(connection, request, namespace, urgency, _FOREVER, 1):
                 earliest = candidate[1] if earliest is None else min(earliest, candidate[1])
-    look = gates.next_look(connection)
+    look = gaterows.next_look(connection)
     return earliest if look is None or (earliest is not None and earliest < look) else look
 
 

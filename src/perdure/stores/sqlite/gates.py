@@ -7,9 +7,7 @@ served last. So the next in line is one seek among the lanes and one among the t
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Final
 
 from perdure.model.commit import Configure
@@ -22,26 +20,19 @@ from perdure.model.gates import (
     Rules,
     encode_ask,
     forgettable,
-    has_slot,
-    in_rate,
     look_again,
     window_over,
 )
 from perdure.model.messages import MessageKind
-from perdure.model.run import DEFAULT_NAMESPACE, RunKey
-from perdure.ports.store import MOST_GATES, Gate, Ticket
+from perdure.model.run import DEFAULT_NAMESPACE
 from perdure.stores.sqlite import inboxes
+from perdure.stores.sqlite.gaterows import SELECT_GATE, GateRow, find, order, rule_cells, to_gate
 from perdure.stores.sqlite.rows import PENDING, SUSPENDED, Letter
 from perdure.stores.sqlite.sized import execute_sized, parts
 from perdure.stores.sqlite.transaction import Transaction
 
 _GRANT: Final = MessageKind.GRANT.value
 
-_GATE_COLUMNS: Final = (
-    "id, namespace, name, key, slots, rate, window, lifo, fair, depth, lasting, stamp, held, waiting, opened, used, services, "
-    "wake_at"
-)
-_SELECT_GATE: Final = f"SELECT {_GATE_COLUMNS} FROM gates"
 _INSERT_GATE: Final = """
     INSERT INTO gates (namespace, name, key, slots, rate, window, lifo, fair, depth, lasting, stamp,
         held, waiting, opened, used, services) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0, 0, 0)
@@ -72,44 +63,14 @@ _TICKETS_OF: Final = """
     SELECT arrival, gate, incarnation, seq, held, urgency, lane, rank FROM tickets
     WHERE incarnation IN (SELECT incarnation FROM runs WHERE incarnation IN (@rows) AND tickets > 0)
 """
-_LISTED: Final = """
-    SELECT r.id, r.incarnation, r.workflow, t.seq, t.urgency, t.fairness, t.since
-    FROM tickets AS t CROSS JOIN runs AS r USING (incarnation) WHERE t.gate = ? AND t.held = {held} ORDER BY {order} LIMIT ?
-"""
-_HELD: Final = _LISTED.format(held=1, order="t.since, t.arrival")
-_WAITING: Final = _LISTED.format(held=0, order="t.urgency DESC, t.arrival")
-
-
-@dataclass
-class _Gate:
-    """A gate's row while a transaction works on it."""
-
-    number: int
-    key: GateKey
-    rules: Rules
-    held: int
-    waiting: int
-    opened: int
-    used: int
-    services: int
-    wake_at: int | None
-
-    def open(self, now: int) -> bool:
-        return has_slot(self.rules, self.held) and in_rate(self.rules, self.opened, self.used, now)
-
-    def lane(self, fairness: str) -> str:
-        return fairness if self.rules.fair else ""
-
-    def rank(self, arrival: int) -> int:
-        return -arrival if self.rules.lifo else arrival
 
 
 def full(tx: Transaction, namespace: str, asked: Ask) -> int | None:
     """How many wait for a gate that takes no new run; None: it takes one."""
-    gate = _find(tx.connection, GateKey(namespace, asked.name, asked.key))
+    gate = find(tx.connection, GateKey(namespace, asked.name, asked.key))
     rules = asked.rules if gate is None or asked.rules.stamp > gate.rules.stamp else gate.rules
     if gate is None:
-        gate = _Gate(0, GateKey("", ""), rules, 0, 0, 0, 0, 0, None)
+        gate = GateRow(0, GateKey("", ""), rules, 0, 0, 0, 0, 0, None)
     gate.rules = rules
     if rules.depth is None or gate.waiting < rules.depth or (not gate.waiting and gate.open(tx.now)):
         return None
@@ -162,7 +123,7 @@ def ask_for_new(tx: Transaction, incarnation: int, namespace: str, asked: Ask) -
 
 def release(tx: Transaction, incarnations: Sequence[int], seqs: Sequence[int] | None = None) -> None:
     """Give tickets back: those of these positions, or all. Then whoever is next is admitted."""
-    gates: dict[int, _Gate] = {}
+    gates: dict[int, GateRow] = {}
     for part in parts([(incarnation,) for incarnation in incarnations]):
         for row in execute_sized(tx.connection, _TICKETS_OF, 1, part).fetchall():
             if seqs is None or row[3] in seqs:
@@ -170,11 +131,11 @@ def release(tx: Transaction, incarnations: Sequence[int], seqs: Sequence[int] | 
                 if number not in gates:
                     gates[number] = _by_number(tx, number)
                 _leave(tx, gates[number], row)
-    for gate in sorted(gates.values(), key=_order):
+    for gate in sorted(gates.values(), key=order):
         _admit(tx, gate)
 
 
-def _leave(tx: Transaction, gate: _Gate, row: tuple[int, int, int, int, int, int, str, int]) -> None:
+def _leave(tx: Transaction, gate: GateRow, row: tuple[int, int, int, int, int, int, str, int]) -> None:
     arrival, _, incarnation, seq, held, urgency, lane, rank = row
     tx.execute("DELETE FROM tickets WHERE arrival = ?", (arrival,))
     tx.touched.add(incarnation)
@@ -187,7 +148,7 @@ def _leave(tx: Transaction, gate: _Gate, row: tuple[int, int, int, int, int, int
         _left_lane(tx, gate, urgency, lane, rank)
 
 
-def _left_lane(tx: Transaction, gate: _Gate, urgency: int, lane: str, rank: int) -> None:
+def _left_lane(tx: Transaction, gate: GateRow, urgency: int, lane: str, rank: int) -> None:
     """A ticket of that rank has left its lane: another may be its first now, or none."""
     where = (gate.number, urgency, lane)
     first = tx.execute(_FIRST_IN_LANE, where).fetchone()
@@ -215,22 +176,22 @@ def hand_over(tx: Transaction, old: int, new: int) -> None:
 def configure(tx: Transaction, write: Configure) -> None:
     keys = {GateKey(write.namespace or DEFAULT_NAMESPACE, write.name)}
     if write.namespace is None:
-        keys |= {_row(row).key for row in tx.execute(_SELECT_GATE + " WHERE name = ?", (write.name,)).fetchall()}
+        keys |= {to_gate(row).key for row in tx.execute(SELECT_GATE + " WHERE name = ?", (write.name,)).fetchall()}
     for key in sorted(keys, key=lambda key: (key.namespace, key.name, key.key)):
         _admit(tx, _declared(tx, key, write.rules))
 
 
 def admit_due(tx: Transaction) -> None:
     """Look at the gates that somebody must look at now, though nobody releases them."""
-    due = tx.execute(_SELECT_GATE + " INDEXED BY gates_due WHERE wake_at <= ?", (tx.now,)).fetchall()
-    for gate in sorted(map(_row, due), key=_order):
+    due = tx.execute(SELECT_GATE + " INDEXED BY gates_due WHERE wake_at <= ?", (tx.now,)).fetchall()
+    for gate in sorted(map(to_gate, due), key=order):
         _admit(tx, gate)
 
 
 # ---------------------------------------------------------------- admission
 
 
-def _admit(tx: Transaction, gate: _Gate) -> None:
+def _admit(tx: Transaction, gate: GateRow) -> None:
     """Let through whom the rules let through now, and write the gate's row."""
     admitted = 0
     while gate.waiting and admitted < MOST_ADMITTED and gate.open(tx.now):
@@ -249,7 +210,7 @@ def _admit(tx: Transaction, gate: _Gate) -> None:
     tx.execute(
         _UPDATE_GATE,
         (
-            *_rule_cells(rules),
+            *rule_cells(rules),
             gate.held,
             gate.waiting,
             gate.opened,
@@ -261,7 +222,7 @@ def _admit(tx: Transaction, gate: _Gate) -> None:
     )
 
 
-def _grant(tx: Transaction, gate: _Gate, arrival: int, incarnation: int, seq: int, lane: str) -> None:
+def _grant(tx: Transaction, gate: GateRow, arrival: int, incarnation: int, seq: int, lane: str) -> None:
     tx.execute("UPDATE tickets SET held = 1, since = ? WHERE arrival = ?", (tx.now, arrival))
     again = window_over(gate.rules, gate.opened, tx.now)
     gate.opened, gate.used = (tx.now, 1) if again else (gate.opened, gate.used + 1)
@@ -274,7 +235,7 @@ def _grant(tx: Transaction, gate: _Gate, arrival: int, incarnation: int, seq: in
     inboxes.deliver(tx, incarnation, Letter(_GRANT, str(seq), None, None, False, tx.now))
 
 
-def _note_service(tx: Transaction, gate: _Gate, lane: str) -> None:
+def _note_service(tx: Transaction, gate: GateRow, lane: str) -> None:
     gate.services += 1
     tx.execute(
         "INSERT INTO services VALUES (?, ?, ?) ON CONFLICT (gate, lane) DO UPDATE SET service = excluded.service",
@@ -291,14 +252,14 @@ def _note_service(tx: Transaction, gate: _Gate, lane: str) -> None:
 # ---------------------------------------------------------------- rows
 
 
-def _declared(tx: Transaction, key: GateKey, rules: Rules) -> _Gate:
+def _declared(tx: Transaction, key: GateKey, rules: Rules) -> GateRow:
     """The gate, by the newer of these rules and its own; it is made if there is none."""
-    gate = _find(tx.connection, key)
+    gate = find(tx.connection, key)
     if gate is None:
-        cells = (key.namespace, key.name, key.key, *_rule_cells(rules))
+        cells = (key.namespace, key.name, key.key, *rule_cells(rules))
         number = tx.execute(_INSERT_GATE, cells).lastrowid
         assert number is not None  # an INSERT has one
-        return _Gate(number, key, rules, 0, 0, 0, 0, 0, None)
+        return GateRow(number, key, rules, 0, 0, 0, 0, 0, None)
     if rules.stamp > gate.rules.stamp:
         reordered = (rules.lifo, rules.fair) != (gate.rules.lifo, gate.rules.fair)
         gate.rules = rules
@@ -307,7 +268,7 @@ def _declared(tx: Transaction, key: GateKey, rules: Rules) -> _Gate:
     return gate
 
 
-def _reorder(tx: Transaction, gate: _Gate) -> None:
+def _reorder(tx: Transaction, gate: GateRow) -> None:
     """All that wait take their places anew."""
     tx.execute("DELETE FROM lanes WHERE gate = ?", (gate.number,))
     tx.execute(
@@ -323,93 +284,5 @@ def _reorder(tx: Transaction, gate: _Gate) -> None:
     )
 
 
-def _rule_cells(rules: Rules) -> tuple[int | None, ...]:
-    return (
-        rules.limit,
-        rules.rate,
-        rules.window,
-        rules.lifo,
-        rules.fair,
-        rules.depth,
-        rules.lasting,
-        rules.stamp,
-    )
-
-
-def _row(row: Sequence[object]) -> _Gate:
-    number, namespace, name, key, slots, rate, window, lifo, fair, depth, lasting, stamp, *counts = row
-    rules = Rules(
-        limit=slots,  # type: ignore[arg-type]
-        rate=rate,  # type: ignore[arg-type]
-        window=window,  # type: ignore[arg-type]
-        lifo=lifo == 1,
-        fair=fair == 1,
-        depth=depth,  # type: ignore[arg-type]
-        lasting=lasting == 1,
-        stamp=stamp,  # type: ignore[arg-type]
-    )
-    return _Gate(number, GateKey(namespace, name, key), rules, *counts)  # type: ignore[arg-type]
-
-
-def _find(connection: sqlite3.Connection, key: GateKey) -> _Gate | None:
-    values = (key.namespace, key.name, key.key)
-    row = connection.execute(_SELECT_GATE + " WHERE namespace = ? AND name = ? AND key = ?", values).fetchone()
-    return None if row is None else _row(row)
-
-
-def _by_number(tx: Transaction, number: int) -> _Gate:
-    return _row(tx.execute(_SELECT_GATE + " WHERE id = ?", (number,)).fetchone())
-
-
-def _order(gate: _Gate) -> tuple[str, str, str]:
-    return (gate.key.namespace, gate.key.name, gate.key.key)
-
-
-# ---------------------------------------------------------------- looking
-
-
-def next_look(connection: sqlite3.Connection) -> int | None:
-    row = connection.execute("SELECT min(wake_at) FROM gates INDEXED BY gates_due WHERE wake_at IS NOT NULL").fetchone()
-    found: int | None = row[0]
-    return found
-
-
-def listed(connection: sqlite3.Connection, namespace: str | None, name: str | None, limit: int) -> list[Gate]:
-    conditions = [f"{column} = ?" for column, value in (("namespace", namespace), ("name", name)) if value is not None]
-    values = [value for value in (namespace, name) if value is not None]
-    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-    connection.execute("BEGIN")
-    try:
-        rows = connection.execute(
-            f"{_SELECT_GATE}{where} ORDER BY namespace, name, key LIMIT {MOST_GATES}", values
-        ).fetchall()
-        return [_listed(connection, _row(row), limit) for row in rows]
-    finally:
-        connection.execute("COMMIT")
-
-
-def _listed(connection: sqlite3.Connection, gate: _Gate, limit: int) -> Gate:
-    return Gate(
-        key=gate.key,
-        rules=gate.rules,
-        held=gate.held,
-        waiting=gate.waiting,
-        wake_at=gate.wake_at,
-        tickets=(
-            *_tickets(connection.execute(_HELD, (gate.number, limit)), held=True),
-            *_tickets(connection.execute(_WAITING, (gate.number, limit)), held=False),
-        ),
-    )
-
-
-def _tickets(rows: Iterable[tuple[str, int, str, int, int, str, int]], *, held: bool) -> Iterable[Ticket]:
-    for run_id, incarnation, workflow, seq, priority, fairness, since in rows:
-        yield Ticket(
-            run=RunKey(run_id, incarnation),
-            workflow=workflow,
-            seq=seq,
-            held=held,
-            priority=priority,
-            fairness=fairness,
-            since=since,
-        )
+def _by_number(tx: Transaction, number: int) -> GateRow:
+    return to_gate(tx.execute(SELECT_GATE + " WHERE id = ?", (number,)).fetchone())

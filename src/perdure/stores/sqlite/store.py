@@ -15,7 +15,7 @@ from perdure.model.messages import Message
 from perdure.model.run import Run
 from perdure.ports.clock import Clock
 from perdure.ports.store import Claimed, ClaimRequest, Finding, Gate, Held, Member, RunQuery, Serves, Standing
-from perdure.stores.sqlite import audits, claims, fleet, gates, reads, schema
+from perdure.stores.sqlite import audits, claims, fleet, gaterows, reads, schema
 from perdure.stores.sqlite.connection import BUSY_DEADLINE, check_arguments
 from perdure.stores.sqlite.migrations import Migration
 from perdure.stores.sqlite.place import Place
@@ -121,7 +121,7 @@ class SqliteStore:
         return cast("int | None", await self._reading().call(partial(claims.next_wake, request=request)))
 
     async def gates(self, *, namespace: str | None = None, name: str | None = None, limit: int = 20) -> Sequence[Gate]:
-        call = partial(gates.listed, namespace=namespace, name=name, limit=limit)
+        call = partial(gaterows.listed, namespace=namespace, name=name, limit=limit)
         return cast("Sequence[Gate]", await self._reading().call(call))
 
     async def fleet(self) -> Sequence[Member]:

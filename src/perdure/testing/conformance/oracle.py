@@ -200,7 +200,12 @@ class Duel:
             self._same(f"{query!r}", list(ours), list(theirs))
 
     async def _compare_gates(self) -> None:
-        for asked in ({"limit": 1_000}, {"namespace": "red", "limit": 2}, {"name": "g", "limit": 1}):
+        questions: tuple[dict[str, Any], ...] = (
+            {"limit": 1_000},
+            {"namespace": "red", "limit": 2},
+            {"name": "g", "limit": 1},
+        )
+        for asked in questions:
             ours, theirs = await self.oracle.store.gates(**asked), await self.tested.store.gates(**asked)
             self._same(f"the gates {asked}", list(ours), list(theirs))
 
