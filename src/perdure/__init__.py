@@ -9,6 +9,7 @@ from perdure.app import Perdure
 from perdure.authoring.completed import as_completed
 from perdure.authoring.context import ChildHandle, Context
 from perdure.authoring.current import CurrentStep, cancelled, current_step
+from perdure.authoring.gating import Singleton
 from perdure.authoring.log import log, logging_filter
 from perdure.authoring.registry import Registry
 from perdure.authoring.step import step
@@ -36,6 +37,7 @@ from perdure.model.errors import (
     NotInWorkflow,
     NotRegistered,
     PerdureError,
+    QueueFull,
     RunCancelled,
     RunDead,
     RunEnded,
@@ -86,6 +88,7 @@ __all__ = [
     "Perdure",
     "PerdureError",
     "Proceed",
+    "QueueFull",
     "Registry",
     "Rejected",
     "Run",
@@ -98,6 +101,7 @@ __all__ = [
     "RunTimedOut",
     "RunUnsuccessful",
     "SignalTimeout",
+    "Singleton",
     "Status",
     "StepFailed",
     "StepTimeout",

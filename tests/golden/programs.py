@@ -682,6 +682,39 @@ async def drive_places(app: TestApp) -> RunHandle[Any]:
     return run
 
 
+# ---------------------------------------------------------------- queues
+
+
+@step(queue="golden", max_attempts=2, base=5)
+async def queued_step(n: int) -> int:
+    if n == 2 and current_step().attempt == 1:
+        raise ValueError("again")
+    return n
+
+
+@workflow
+async def queued(ctx: Context) -> list[Any]:
+    seen: list[Any] = list(await asyncio.gather(*(queued_step(n) for n in range(4))))
+    try:
+        async with asyncio.timeout(3):
+            await ctx.wait_for_signal("never")
+    except TimeoutError:
+        seen.append("late")
+    seen.append(await queued_step.using(queue=None)(5))
+    waiting = asyncio.ensure_future(queued_step.using(queue_key="k", priority=3)(6))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    return [*seen, await queued_step(7)]
+
+
+async def drive_queued(app: TestApp) -> RunHandle[Any]:
+    app.queue("golden", concurrency=2, fairness="key")
+    run = await app.start(queued, id="golden")
+    await app.tick(5)
+    await app.tick(3)
+    return run
+
+
 # ---------------------------------------------------------------- their names
 
 Drive = Callable[[TestApp], Coroutine[Any, Any, RunHandle[Any]]]
@@ -720,4 +753,5 @@ PROGRAMS = {
     "cancelled-with-undo": Program(cancelled_with_undo, drive_cancelled_with_undo),
     "attributes": Program(attributed, drive_attributed),
     "forked": Program(forks, drive_forked),
+    "queued": Program(queued, drive_queued),
 }

@@ -48,6 +48,7 @@ def standings(workflow: Any, recording: Recording) -> list[tuple[int, Any]]:
 def standing(workflow: Any, recording: Recording, history: tuple[Entry, ...]) -> Any:
     """How a run with this history stands: its outcome, and what it waits for."""
     registry = Registry()
+    registry.suppose_queues()
     registry.add(workflow)
     instance = Instance(recording.run, WorkflowBody(workflow, registry))
     try:

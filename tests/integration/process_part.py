@@ -22,11 +22,18 @@ async def serve(url: str, options: dict[str, Any]) -> None:
     loop.add_signal_handler(signal.SIGTERM, leave.set)
     threading.Thread(target=_listen, args=(loop,), daemon=True).start()
     include = [importlib.import_module(module) for module in options.pop("include", [load.__name__])]
-    async with Perdure(url, include=include, **options):
+    app = Perdure(url, include=include, **options)
+    for module in include:
+        getattr(module, "declare", _nothing)(app)
+    async with app:
         load.tell("ready")
         await leave.wait()
         load.tell("leaving")
     load.tell("left")
+
+
+def _nothing(app: Perdure) -> None:
+    """Most modules have nothing to declare."""
 
 
 def _listen(loop: asyncio.AbstractEventLoop) -> None:

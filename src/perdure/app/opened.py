@@ -36,6 +36,10 @@ class Opened(ABC):
     async def launch(self, definition: Any, input: bytes, options: StartOptions) -> RunHandle[Any]:
         """See `perdure.authoring.ambient.Launcher`."""
 
+    @abstractmethod
+    async def _declare_queues(self, engine: Engine) -> None:
+        """Have the store know what queues let through, before anybody works."""
+
     def __init__(
         self,
         url: str = "sqlite:///perdure.db",
@@ -94,6 +98,7 @@ class Opened(ABC):
                 loop=asyncio.get_running_loop(),
             )
             engine = Engine(means, consume=self._consume)
+            await self._declare_queues(engine)
             await engine.start()
         except (Exception, asyncio.CancelledError):  # a coroutine that is being dropped cannot await
             ambient.leave(self)

@@ -7,12 +7,13 @@ from typing import Any, TypeVar, Unpack, cast, overload
 
 from perdure.app.opened import Opened
 from perdure.authoring.arity import Takes0, Takes1, Takes2, Takes3, Takes4, Takes5
+from perdure.authoring.gated import gated
 from perdure.authoring.options import StartKeywords, StartOptions
 from perdure.authoring.workflow import BoundWorkflow, WorkflowDefinition
 from perdure.engine.handle import RunHandle
 from perdure.engine.sending import check_stored, outgoing_signal
-from perdure.model.commit import Create, Ended, Exists
-from perdure.model.errors import RunEnded, UsageError
+from perdure.model.commit import Create, Ended, Exists, Full
+from perdure.model.errors import QueueFull, RunEnded, UsageError
 from perdure.model.messages import Outgoing
 from perdure.model.run import DEFAULT_NAMESPACE, NewRun
 from perdure.model.shown import shown
@@ -54,7 +55,8 @@ class Starting(Opened):
         """Start a run: positionals are the workflow's input, keywords are Perdure's. Returns once it is durable.
 
         The same `id` again starts nothing and gives a handle on the run that has it. Raises `NotRegistered`,
-        `InvalidArguments`, `InvalidValue`, `InvalidId` before anything is written.
+        `InvalidArguments`, `InvalidValue`, `InvalidId` before anything is written, and `QueueFull` for a singleton with as many
+        in line as may be.
         """
         definition, chosen = self._resolve(workflow, options, "app.start")
         return await self._start(definition, definition.encode_input(inputs, {}), chosen, ())
@@ -114,6 +116,7 @@ class Starting(Opened):
         executor = engine.executor
         if (
             new.start_at is None
+            and new.gate is None
             and not engine.claimer.backlog
             and executor.holdings.room() > 0
             and self._serves(new.namespace)
@@ -122,6 +125,8 @@ class Starting(Opened):
         else:
             answer = await engine.ask(Create(run=new, messages=messages))
         check_stored(answer)
+        if isinstance(answer, Full):
+            raise _queue_full(new, answer.waiting)
         if isinstance(answer, Ended):
             raise RunEnded(
                 f"run {answer.run.id!r} has ended ({answer.run.status}); {messages[0].name!r} was not delivered"
@@ -151,7 +156,7 @@ class Starting(Opened):
         start_at = options.start_at
         if options.delay is not None:
             start_at = self.engine.store.now() + options.delay
-        return NewRun(
+        run = NewRun(
             id=options.id or secrets.token_hex(16),
             workflow=definition.name,
             version=definition.version,
@@ -166,3 +171,15 @@ class Starting(Opened):
             start_at=start_at,
             timeout=options.timeout,
         )
+        return gated(run, self.registry, definition, options)
+
+
+def _queue_full(run: NewRun, waiting: int) -> QueueFull:
+    key = "" if run.gate is None else run.gate.key
+    return QueueFull(
+        f"workflow {run.workflow!r} takes no more runs of key {key!r}: {waiting} wait in line already. Nothing was "
+        "started; try again later, or give its Singleton a greater max_queue_depth",
+        workflow=run.workflow,
+        key=key,
+        depth=waiting,
+    )

@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Generic, Literal, TypeVar, cast
 
+from perdure.authoring.gated import check_not_own, gated
 from perdure.authoring.issuing import inside
 from perdure.authoring.options import StartOptions
+from perdure.authoring.registry import Registry
 from perdure.authoring.workflow import WorkflowDefinition
 from perdure.core.instance import Instance
 from perdure.model.carrier import inherit
@@ -35,15 +37,19 @@ def new_child(
     options: StartOptions,
     run_id: str,
     *,
+    registry: Registry | None,
     awaited: bool,
 ) -> NewRun:
-    """The run to start. A child inherits its parent's namespace, and its priority unless it is given one."""
+    """The run to start. A child inherits its parent's namespace, and its priority unless it is given one.
+
+    `registry`: where its queue is declared; None: it has no gate.
+    """
     parent = instance.run
     options = options.over(definition.declared)
     start_at = options.start_at
     if options.delay is not None:
         start_at = instance.now + options.delay
-    return NewRun(
+    run = NewRun(
         id=run_id,
         workflow=definition.name,
         version=definition.version,
@@ -60,6 +66,10 @@ def new_child(
         start_at=start_at,
         timeout=options.timeout,
     )
+    if registry is not None:
+        run = gated(run, registry, definition, options)
+        check_not_own(run, parent)
+    return run
 
 
 def unstartable(run_id: str, error: PerdureError) -> Failure:

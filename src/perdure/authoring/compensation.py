@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from perdure.authoring.gating import QueueOptions, QueueUse, step_queue
 from perdure.authoring.retry import RetryOptions, with_options
 from perdure.core.instance import Instance
 from perdure.core.issuing import Undo as Undoer
@@ -38,7 +39,7 @@ class CanUndo:
         """The name and the policy that it undoes `owner` with. Raises `UsageError` if it cannot take an `Undo`."""
 
 
-class StepOptions(RetryOptions, total=False):
+class StepOptions(RetryOptions, QueueOptions, total=False):
     """What `@step`, `step_ref` and `.using` take."""
 
     #: What undoes the step when its run fails or is cancelled with `compensate=True`: a step, a `step_ref`, or a step's name.
@@ -78,7 +79,22 @@ def split(options: Mapping[str, Any]) -> tuple[RetryOptions, dict[str, Any]]:
     return cast("RetryOptions", own), {name: value for name, value in options.items() if name in _OWN}
 
 
-_OWN = StepOptions.__annotations__.keys() - RetryOptions.__annotations__.keys()
+_OWN = LocalOptions.__annotations__.keys() - RetryOptions.__annotations__.keys()
+
+
+def with_step_options(
+    policy: RetryPolicy,
+    use: QueueUse | None,
+    undone: Compensation | None,
+    options: StepOptions,
+    owner: str,
+) -> tuple[RetryPolicy, QueueUse | None, Compensation | None]:
+    """The policy, the queue and the undo with these options in place of their own. Raises `UsageError` naming `owner`."""
+    own, undo = split(options)
+    rest: dict[str, Any] = dict(own)
+    use = step_queue(use, rest, owner)
+    policy = with_options(policy, cast("RetryOptions", rest), owner, known=StepOptions)
+    return policy, use, compensation(undone, undo, owner)
 
 
 def compensation(

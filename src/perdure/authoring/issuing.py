@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
+from perdure.authoring.gating import QueueUse
 from perdure.core.ambient import current
 from perdure.core.instance import Instance
 from perdure.core.issuing import Undo
@@ -16,14 +17,19 @@ from perdure.model.policy import RetryPolicy
 def issue(
     instance: Instance,
     name: str,
-    bind: Callable[[], bytes],
+    data: bytes,
     policy: RetryPolicy,
+    queue: QueueUse | None,
     decode: Callable[[bytes], Any],
     undo: Undo | None = None,
 ) -> Coroutine[Any, Any, Any]:
-    """Bind the arguments and issue the operation."""
+    """Issue the operation. Raises `NotRegistered` for a queue that is not declared."""
+    gate = None
+    if queue is not None:
+        rules = instance.context.queue_rules(queue.name)
+        gate = queue.ask(rules, instance.reserve(), instance.run.id)
     # A future of the workflow's loop, which takes futures wherever asyncio takes coroutines (`create_task`, `gather`).
-    future = instance.step(name, bound(instance, bind), policy=policy, decode=decode, undo=undo)
+    future = instance.step(name, data, policy=policy, decode=decode, undo=undo, gate=gate)
     return cast("Coroutine[Any, Any, Any]", future)
 
 

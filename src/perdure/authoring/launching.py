@@ -168,10 +168,10 @@ class Launching(Seat):
             # The history must have it all the same, and the parent hears of it as of any child that failed.
             assert refusal is not None
             stand_in = self._definition
-            run = new_child(instance, stand_in, b"null", options, run_id, awaited=False)
+            run = new_child(instance, stand_in, b"null", options, run_id, registry=None, awaited=False)
             return self._refuse(run_id, refusal, detached, run)
         data = bound(instance, lambda: definition.encode_input(args, kwargs))
-        run = new_child(instance, definition, data, options, run_id, awaited=not detached)
+        run = new_child(instance, definition, data, options, run_id, registry=self._registry, awaited=not detached)
         decode = definition.signature.decode_result
         if not detached:
             return instance.child(run, decode=decode)

@@ -9,6 +9,7 @@ from typing import Any, Final, TypedDict, cast
 
 import msgspec
 
+from perdure.authoring.gating import queue_name
 from perdure.model.carrier import check_carrier, encode_carrier
 from perdure.model.durations import instant, positive_micros, unsigned_micros
 from perdure.model.errors import UsageError
@@ -40,6 +41,9 @@ class StartKeywords(TypedDict, total=False):
     namespace: str | None
     #: How long the run may take from its due start (its execution timeout).
     timeout: float | timedelta | None
+    #: The queue that the whole run goes through before it begins, and the key by which a fair one takes turns.
+    queue: str | None
+    queue_key: str | None
 
 
 class StartOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +59,8 @@ class StartOptions(msgspec.Struct, frozen=True, kw_only=True):
     carrier: bytes | None = None
     namespace: str | None = None
     timeout: int | None = None
+    queue: str | None = None
+    queue_key: str | None = None
 
     def using(self, keywords: StartKeywords, owner: str) -> StartOptions:
         """These options with the given ones in place of their own. Raises `UsageError` naming `owner`."""
@@ -125,4 +131,6 @@ _CHECKS: Final[Mapping[str, Any]] = {
     "carrier": _carrier,
     "namespace": partial(check_name, what="a namespace"),
     "timeout": partial(positive_micros, what="timeout"),
+    "queue": queue_name,
+    "queue_key": partial(check_name, what="a queue key"),
 }

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from types import ModuleType
 from typing import Any, cast
 
+import msgspec
+
 from perdure.authoring.events import Accumulator
 from perdure.authoring.references import Definition, in_body, in_module
 from perdure.authoring.step import StepDefinition
@@ -15,6 +17,7 @@ from perdure.authoring.validators import Validators
 from perdure.authoring.version import version_key
 from perdure.authoring.workflow import WorkflowDefinition
 from perdure.model.errors import NameTaken, NotRegistered, UsageError
+from perdure.model.gates import Rules
 from perdure.model.ids import MAX_NAME
 from perdure.model.shown import shown
 from perdure.ports.store import Serves
@@ -33,6 +36,10 @@ class Registry:
         self._planned: list[Any] = []
         #: Who checks updates before they are sent.
         self.validators = Validators()
+        self._queues: dict[str, Rules] = {}
+        self._supposing = False
+        #: When what is declared here was declared (microseconds, the store's time): the newest declaration counts.
+        self.stamp = 0
 
     # -- adding -------------------------------------------------------------------------------------------------------
 
@@ -100,6 +107,32 @@ class Registry:
         if isinstance(definition, WorkflowDefinition):
             return self._workflows.get(definition.name, {}).get(definition.version) is definition
         return isinstance(definition, StepDefinition) and self._steps.get(definition.name) is definition
+
+    # -- queues -------------------------------------------------------------------------------------------------------
+
+    def declare(self, name: str, rules: Rules) -> None:
+        """What the queue of this name lets through, from now on."""
+        self._queues[name] = rules
+
+    def suppose_queues(self) -> None:
+        """Every queue counts as declared: for a replay that runs nothing."""
+        self._supposing = True
+
+    def queue(self, name: str) -> Rules:
+        """As of `stamp`, if it was not declared later. Raises `NotRegistered` naming what there is."""
+        rules = self._queues.get(name)
+        if rules is None and self._supposing:
+            rules = Rules()
+        if rules is None:
+            raise NotRegistered(
+                f"queue {shown(name)} is not declared here; declare it with app.queue({name!r}, ...). "
+                + (f"Declared are {', '.join(sorted(self._queues))}" if self._queues else "No queue is declared")
+            )
+        return rules if rules.stamp else msgspec.structs.replace(rules, stamp=self.stamp)
+
+    def queues(self) -> tuple[tuple[str, Rules], ...]:
+        """By name, as `queue` has them."""
+        return tuple((name, self.queue(name)) for name in sorted(self._queues))
 
     # -- looking up ---------------------------------------------------------------------------------------------------
 

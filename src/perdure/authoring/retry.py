@@ -31,12 +31,12 @@ class RetryOptions(TypedDict, total=False):
     timeout: float | timedelta | None
 
 
-def with_options(policy: RetryPolicy, options: RetryOptions, owner: str) -> RetryPolicy:
-    """`policy` with these options in place of its own. Raises `UsageError` naming `owner`."""
+def with_options(policy: RetryPolicy, options: RetryOptions, owner: str, known: type = RetryOptions) -> RetryPolicy:
+    """`policy` with these options in place of its own. Raises `UsageError` naming `owner`, and the options `known` there."""
     unknown = options.keys() - RetryOptions.__annotations__.keys()
     if unknown:
-        known = ", ".join([*RetryOptions.__annotations__, "compensate", "compensation_attempts"])
-        raise UsageError(f"{owner} has no option {min(unknown)!r}; there are {known}")
+        there = ", ".join(known.__annotations__)
+        raise UsageError(f"{owner} has no option {min(unknown)!r}; there are {there}")
     changed: dict[str, Any] = dict(options)
     try:
         for name in ("base", "cap"):

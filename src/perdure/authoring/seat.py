@@ -11,6 +11,7 @@ from perdure.authoring.registry import Registry
 from perdure.authoring.updates import Update
 from perdure.authoring.workflow import WorkflowDefinition
 from perdure.core.instance import Instance
+from perdure.model.gates import Rules
 from perdure.model.links import NO_LINKS, Links
 
 
@@ -37,6 +38,10 @@ class Seat(ContextMarker):
     @property
     def run_id(self) -> str:
         return self._instance.run.id
+
+    def queue_rules(self, name: str) -> Rules:
+        """What the queue lets through. Raises `NotRegistered`."""
+        return self._registry.queue(name)
 
     def _inside(self) -> Instance:
         """The run, for what only its body may ask for."""

@@ -10,11 +10,11 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
-from perdure.authoring.compensation import CanUndo, Compensation, StepOptions, compensation, split, undo_of
+from perdure.authoring.compensation import CanUndo, Compensation, StepOptions, undo_of, with_step_options
 from perdure.authoring.context_parameter import refuse_context
 from perdure.authoring.function import Function, examine, look_like
-from perdure.authoring.issuing import issue
-from perdure.authoring.retry import with_options
+from perdure.authoring.gating import QueueUse
+from perdure.authoring.issuing import bound, issue
 from perdure.authoring.signature import Signature
 from perdure.core.ambient import current
 from perdure.core.instance import Instance
@@ -35,6 +35,8 @@ class StepDefinition(CanUndo, Generic[P, R_co]):
     function: Function
     signature: Signature
     policy: RetryPolicy
+    #: The queue that each call goes through.
+    queue: QueueUse | None = None
     compensation: Compensation | None = None
 
     def __post_init__(self) -> None:
@@ -62,9 +64,8 @@ class StepDefinition(CanUndo, Generic[P, R_co]):
 
     def using(self, **options: Unpack[StepOptions]) -> Self:
         """The same step with these options in place of its own, one by one."""
-        own, undo = split(options)
-        policy = with_options(self.policy, own, f"{self}.using")
-        return replace(self, policy=policy, compensation=compensation(self.compensation, undo, f"{self}.using"))
+        policy, queue, undone = with_step_options(self.policy, self.queue, self.compensation, options, f"{self}.using")
+        return replace(self, policy=policy, queue=queue, compensation=undone)
 
     def as_undo(self, owner: str) -> tuple[str, RetryPolicy]:
         if not self.signature.takes_undo():
@@ -78,9 +79,8 @@ class StepDefinition(CanUndo, Generic[P, R_co]):
         """Ask the run for this step, now. What comes back is a future of its loop."""
         signature = self.signature
         undo = undo_of(instance, self.name, self.compensation, signature.plain)
-        return issue(
-            instance, self.name, lambda: signature.bind(args, kwargs), self.policy, signature.decode_result, undo
-        )
+        data = bound(instance, lambda: signature.bind(args, kwargs))
+        return issue(instance, self.name, data, self.policy, self.queue, signature.decode_result, undo)
 
     def __str__(self) -> str:
         return f"step {self.name!r}"
@@ -153,6 +153,8 @@ def step(fn: Any = None, /, *, name: str | None = None, **options: Unpack[StepOp
     `name` defaults to the function's own. `max_attempts` counts the first (default 1). Waits between attempts: `base`
     (default 1 s), growing by `factor` (2) up to `cap` (1 h) with `backoff="exp"`, all alike with "fixed"; `jitter` is the
     part of a wait (0 to 1) that chance may take away. `timeout` bounds each attempt. Durations are seconds or `timedelta`.
+    `queue` names the queue (see `Perdure.queue`) that each call goes through, `queue_key` the key by which a fair one takes
+    turns (default: the run's id), `priority` (greater first) what goes ahead in it.
     `compensate` is the step that undoes this one when its run fails, `compensation_attempts` how often that is tried (see
     `StepOptions`).
     Raises `UsageError` for a function that cannot be a step.
@@ -170,8 +172,6 @@ def _define(target: object, *, name: str | None, options: StepOptions) -> StepDe
     refuse_context(function.call, owner)
     signature = Signature(function.call, owner)
     kind: type[Any] = AsyncStep if function.is_async else SyncStep
-    own, undo = split(options)
-    policy = with_options(RetryPolicy(), own, f"@step on {owner}")
-    undone = compensation(None, undo, f"@step on {owner}")
-    definition: StepDefinition[..., Any] = kind(function.name, function, signature, policy, undone)
+    policy, queue, undone = with_step_options(RetryPolicy(), None, None, options, f"@step on {owner}")
+    definition: StepDefinition[..., Any] = kind(function.name, function, signature, policy, queue, undone)
     return definition

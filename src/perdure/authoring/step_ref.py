@@ -6,9 +6,9 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
 
-from perdure.authoring.compensation import CanUndo, Compensation, StepOptions, compensation, split, undo_of
-from perdure.authoring.issuing import issue
-from perdure.authoring.retry import with_options
+from perdure.authoring.compensation import CanUndo, Compensation, StepOptions, undo_of, with_step_options
+from perdure.authoring.gating import QueueUse
+from perdure.authoring.issuing import bound, issue
 from perdure.core.ambient import current
 from perdure.core.instance import Instance
 from perdure.model.errors import InvalidArguments, InvalidValue, NotInWorkflow, UsageError
@@ -27,13 +27,13 @@ class StepRef(CanUndo, Generic[R_co]):
     name: str
     result: Any
     policy: RetryPolicy
+    queue: QueueUse | None = None
     compensation: Compensation | None = None
 
     def using(self, **options: Unpack[StepOptions]) -> Self:
         """The same reference with these options in place of its own, one by one."""
-        own, undo = split(options)
-        policy = with_options(self.policy, own, f"{self}.using")
-        return replace(self, policy=policy, compensation=compensation(self.compensation, undo, f"{self}.using"))
+        policy, queue, undone = with_step_options(self.policy, self.queue, self.compensation, options, f"{self}.using")
+        return replace(self, policy=policy, queue=queue, compensation=undone)
 
     def as_undo(self, owner: str) -> tuple[str, RetryPolicy]:
         return self.name, self.policy  # what it takes is not known here
@@ -59,7 +59,8 @@ class StepRef(CanUndo, Generic[R_co]):
     def issue(self, instance: Instance, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Coroutine[Any, Any, R_co]:
         """As `StepDefinition.issue`."""
         undo = undo_of(instance, self.name, self.compensation)
-        return issue(instance, self.name, lambda: self.bind(args, kwargs), self.policy, self.decode_result, undo)
+        data = bound(instance, lambda: self.bind(args, kwargs))
+        return issue(instance, self.name, data, self.policy, self.queue, self.decode_result, undo)
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
         """The input that these arguments make. Raises `InvalidArguments` and `InvalidValue`."""
@@ -92,5 +93,4 @@ def step_ref(name: str, *, type: Any = Any, **options: Unpack[StepOptions]) -> S
     except InvalidValue as error:
         raise UsageError(str(error)) from error
     owner = f"step_ref({name!r})"
-    own, undo = split(options)
-    return StepRef(name, type, with_options(RetryPolicy(), own, owner), compensation(None, undo, owner))
+    return StepRef(name, type, *with_step_options(RetryPolicy(), None, None, options, owner))

@@ -14,6 +14,7 @@ from perdure.authoring.context_parameter import takes_context
 from perdure.authoring.events import OnEvent, listed_events
 from perdure.authoring.fingerprint import fingerprint
 from perdure.authoring.function import Function, examine, look_like, plain_function
+from perdure.authoring.gating import Singleton
 from perdure.authoring.marker import ContextMarker
 from perdure.authoring.options import StartKeywords, StartOptions
 from perdure.authoring.signature import Signature
@@ -39,6 +40,7 @@ class WorkflowDefinition(Generic[P, R]):
     declared: StartOptions
     #: Called with the decoded arguments before a start is accepted; what it raises rejects the start.
     validate: Callable[..., object] | None
+    singleton: Singleton | None = None
     #: Which events start a run.
     on_event: tuple[OnEvent, ...] = ()
 
@@ -247,6 +249,7 @@ def workflow(
     timeout: float | timedelta | None = None,
     origin: str | None = None,
     validate: Callable[..., object] | None = None,
+    singleton: Singleton | None = None,
     on_event: OnEvent | Iterable[OnEvent] | None = None,
 ) -> WorkflowDecorator: ...
 def workflow(
@@ -259,6 +262,7 @@ def workflow(
     timeout: float | timedelta | None = None,
     origin: str | None = None,
     validate: Callable[..., object] | None = None,
+    singleton: Singleton | None = None,
     on_event: OnEvent | Iterable[OnEvent] | None = None,
 ) -> Any:
     """Make an async function a workflow.
@@ -267,14 +271,21 @@ def workflow(
     `name` defaults to the function's own. Runs go on with the version they began with; new ones begin on the newest.
     `timeout` (seconds or `timedelta`) bounds each run from its due start; `origin` names the package that declares the
     workflow; `validate` is called with the arguments before a start is accepted, and rejects it by raising (it must depend
-    on nothing else). `on_event` names the events that start a run each, with the payload as input; a `Batch` or `Debounce`
-    there starts one run for several. Raises `UsageError` for a function that cannot be a workflow.
+    on nothing else). `singleton` bounds how many runs go on at once (see `Singleton`). `on_event` names the events that start
+    a run each, with the payload as input; a `Batch` or `Debounce` there starts one run for several. Raises `UsageError` for a
+    function that cannot be a workflow.
     """
     if isinstance(fn, str):
         raise UsageError(f'@workflow takes its name by keyword: write @workflow(name="{fn}")')
     declared: StartKeywords = {"tags": tags, "timeout": timeout, "origin": origin}
     define = functools.partial(
-        _define, name=name, version=version, declared=declared, validate=validate, on_event=on_event
+        _define,
+        name=name,
+        version=version,
+        declared=declared,
+        validate=validate,
+        singleton=singleton,
+        on_event=on_event,
     )
     return define if fn is None else define(fn)
 
@@ -286,6 +297,7 @@ def _define(
     version: str,
     declared: StartKeywords,
     validate: Callable[..., object] | None,
+    singleton: Singleton | None,
     on_event: object,
 ) -> WorkflowDefinition[..., Any]:
     function = examine(target, kind="workflow", name=name)
@@ -296,6 +308,8 @@ def _define(
         )
     if validate is not None and (not callable(validate) or inspect.iscoroutinefunction(validate)):
         raise UsageError(f"validate of {owner} must be a plain function (it is not awaited), not {shown(validate)}")
+    if singleton is not None and not isinstance(singleton, Singleton):
+        raise UsageError(f"singleton of {owner} must be like Singleton(key=...), not {shown(singleton)}")
     wants_context = takes_context(function.call, owner)
     return WorkflowDefinition(
         function.name,
@@ -305,5 +319,6 @@ def _define(
         wants_context,
         StartOptions().using(declared, f"@workflow on {owner}"),
         validate,
+        singleton,
         listed_events(on_event, owner),
     )

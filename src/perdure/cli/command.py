@@ -9,6 +9,7 @@ from perdure.cli.exits import Commands
 from perdure.cli.fleet import fleet
 from perdure.cli.migrate import migrate
 from perdure.cli.operating import count, fork, pause, redispatch, unpause
+from perdure.cli.queues import queues
 from perdure.cli.runs import runs
 from perdure.cli.signalling import signal
 from perdure.cli.start import start
@@ -24,7 +25,7 @@ def perdure() -> None:
     """
 
 
-for command in (demo, fleet, migrate, runs, signal, start, worker):
+for command in (demo, fleet, migrate, queues, runs, signal, start, worker):
     perdure.add_command(command)
 for command in (count, fork, pause, redispatch, unpause):
     runs.add_command(command)

@@ -116,8 +116,8 @@ class Instance(Issuing):
         return self._open.next_due()
 
     def listening(self) -> bool:
-        """True if a message could resolve an open operation."""
-        return self.inbox.waiting()
+        """True if a message could resolve an open operation, or let a step begin."""
+        return self.inbox.waiting() or self._open.waits()
 
     def close(self) -> None:
         """Drop the instance. Nothing that a dying frame awaits runs; its plain `finally` lines do."""
@@ -298,6 +298,8 @@ class Instance(Issuing):
                 self._turn.entries.append(entry)
                 self._turn.passed_on += self._open.undoings().detached
                 self._cancel_body(message.payload)
+        elif message.kind is MessageKind.GRANT:
+            self._open.grant(int(message.name))  # it stays unread: the store takes it back with the slot
         else:
             self.inbox.put(message)
             self._deliverable.append(message_key(message))

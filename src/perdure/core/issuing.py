@@ -19,6 +19,7 @@ from perdure.model.attributes import merged
 from perdure.model.cancelling import CancelOrder
 from perdure.model.errors import PerdureError
 from perdure.model.failure import Failure
+from perdure.model.gates import Ask
 from perdure.model.history import Entry, Event, Op
 from perdure.model.policy import RetryPolicy
 from perdure.model.run import NewRun
@@ -57,6 +58,10 @@ class Issuing:
     def pending(self) -> dict[int, Operation]:
         """Open operations by position, oldest first."""
         return self._open.operations
+
+    def waits(self) -> bool:
+        """True if a step must not begin before its gate lets it through."""
+        return self._open.waits()
 
     @property
     def steps(self) -> dict[int, Operation]:
@@ -106,13 +111,19 @@ class Issuing:
         undo: Undo | None = None,
         undoes: bool = False,
         serves: str | None = None,
+        gate: Ask | None = None,
     ) -> OpFuture[Any]:
-        """Run a registered step: the one called `serves`, or like the operation. `undo`, `undoes`: see `Operation`."""
+        """Run a registered step: the one called `serves`, or like the operation, with `gate` once that lets it through.
+
+        `undo`, `undoes`: see `Operation`.
+        """
         operation = self._issue(Op.STEP, name, input)
         operation.policy = policy
         operation.undo = undo
         operation.undoes = undoes
         operation.serves = serves
+        if gate is not None or self._recorded is not None:
+            self._gate(operation, gate)
         return self._future(operation, decode)
 
     def local(
@@ -288,6 +299,21 @@ class Issuing:
                 return Operation(NO_SEQ, op, name)
         self._seq += 1
         return operation
+
+    def _gate(self, operation: Operation, gate: Ask | None) -> None:
+        """Whether the step has a gate is for the history to say, once there is one: code that has moved a step into a queue, or
+        out of one, does so for steps that come."""
+        if operation.seq == NO_SEQ:
+            return
+        recorded = self._recorded
+        if recorded is not None:
+            operation.gated = operation.seq in recorded.gated
+        elif gate is not None:
+            operation.gated = True
+            self._turn.entries.append(Entry(Event.GATED, operation.seq, Op.STEP, gate.name, None, self.loop.now))
+        if operation.gated and gate is not None:
+            operation.gate = gate
+            operation.waits = True
 
     def _replaying(self) -> Recorded | None:
         """The history that what the body does now must fit; None if it is new."""

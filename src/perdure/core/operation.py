@@ -7,6 +7,7 @@ from typing import Any
 
 from perdure.core.loop import OpFuture, TimerHandle
 from perdure.model.failure import Failure
+from perdure.model.gates import Ask
 from perdure.model.history import Op
 from perdure.model.policy import RetryPolicy
 from perdure.model.run import NewRun
@@ -23,6 +24,8 @@ class Operation:
         "due",
         "encode",
         "failures",
+        "gate",
+        "gated",
         "key",
         "name",
         "next_at",
@@ -36,6 +39,7 @@ class Operation:
         "target",
         "undo",
         "undoes",
+        "waits",
     )
 
     def __init__(self, seq: int, op: Op, name: str, payload: bytes | None = None, due: int | None = None) -> None:
@@ -66,6 +70,11 @@ class Operation:
         self.failures = 0
         self.attempts = 0
         self.next_at: int | None = None
+        #: Steps of a queue: what to ask its gate for; whether the history says that there is one to be given back; and whether
+        #: the step must not begin yet.
+        self.gate: Ask | None = None
+        self.gated = False
+        self.waits = False
         #: Messages that resolve it carry this key (see `inbox`).
         self.key: tuple[str, str] | None = None
         #: Children: what to start, or why it cannot be.

@@ -12,7 +12,7 @@ from perdure.core.undoing import Undoing
 class Pending:
     """Pure bookkeeping of one instance."""
 
-    __slots__ = ("_due", "_prune_at", "inbox", "operations", "steps", "undoing")
+    __slots__ = ("_due", "_granted", "_prune_at", "inbox", "operations", "steps", "undoing")
 
     def __init__(self) -> None:
         #: By position, oldest first.
@@ -24,12 +24,15 @@ class Pending:
         self.undoing: Undoing | None = None
         self._due: list[tuple[int, int]] = []
         self._prune_at = 32
+        #: The positions that a gate let through.
+        self._granted: set[int] = set()
 
     def add(self, operation: Operation) -> None:
         """An operation waits for its result."""
         self.operations[operation.seq] = operation
         if operation.policy is not None:
             self.steps[operation.seq] = operation
+            operation.waits = operation.waits and operation.seq not in self._granted
         if operation.due is not None:
             heappush(self._due, (operation.due, operation.seq))
             if len(self._due) >= self._prune_at:
@@ -40,7 +43,19 @@ class Pending:
         operation = self.operations.pop(seq, None)
         if operation is not None:
             self.steps.pop(seq, None)
+            self._granted.discard(seq)
         return operation
+
+    def grant(self, seq: int) -> None:
+        """A gate lets this operation through, which may be there or come."""
+        self._granted.add(seq)
+        operation = self.operations.get(seq)
+        if operation is not None:
+            operation.waits = False
+
+    def waits(self) -> bool:
+        """True if a step waits for its gate."""
+        return any(operation.waits for operation in self.steps.values())
 
     def _prune(self) -> None:
         """Forget when abandoned operations were due: a subscription of years has waits of days without number."""

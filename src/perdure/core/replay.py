@@ -40,6 +40,8 @@ class Recorded:
         self.run_id = run_id
         self.markers = frozenset(entry.name for entry in entries if entry.event is Event.MARKER)
         self.abandoned = frozenset(entry.seq for entry in entries if entry.event is Event.ABANDONED)
+        #: The positions of steps that have to pass a gate.
+        self.gated = frozenset(entry.seq for entry in entries if entry.event is Event.GATED)
         self._scheduled = {entry.seq: entry for entry in entries if entry.event is Event.SCHEDULED}
         self._issued_before = _counts(entries)
         self._passed = 0

@@ -79,7 +79,10 @@ def ask(standing: Standing, instance: Instance) -> TurnCommit:
 def busy(instance: Instance) -> bool:
     """True if a step is running or to be run now: the run cannot park."""
     now = instance.now
-    return any(operation.next_at is None or operation.next_at <= now for operation in instance.steps.values())
+    return any(
+        not operation.waits and (operation.next_at is None or operation.next_at <= now)
+        for operation in instance.steps.values()
+    )
 
 
 def next_look(standing: Standing, instance: Instance) -> int | None:
@@ -168,10 +171,11 @@ def _effects(standing: Standing, instance: Instance, turn: Turn) -> dict[str, An
     issued = [operation for operation in turn.issued if operation.op in _MATTERS]
     closed = {operation.seq for operation in (*turn.abandoned, *turn.resolved) if operation.op in _MATTERS}
     reopened = [o for o in turn.reopened if o.op in _MATTERS and o.seq not in closed]
+    gates = _gates(turn)
     if not issued and not closed and not reopened and not turn.passed_on:
-        return {}
+        return gates
     new = {operation.seq for operation in issued}
-    return {
+    return gates | {
         "waits": tuple(_token_waits((*issued, *reopened), closed)),
         "listens": tuple(_listens((*issued, *reopened), closed)),
         # A reopened wait may stand in the store already: this replaces it.
@@ -192,6 +196,19 @@ def _passed_on(standing: Standing, instance: Instance, turn: Turn) -> Iterable[O
         mine = order.passed_on(standing.key)
         for child_id in dict.fromkeys(turn.passed_on):
             yield mine.message(child_id)
+
+
+def _gates(turn: Turn) -> dict[str, Any]:
+    """What a turn asks of gates and gives back to them. (The end of a run gives back all by itself.)"""
+    over = [operation.seq for operation in (*turn.abandoned, *turn.resolved) if operation.gated]
+    asking = [o for o in (*turn.issued, *turn.reopened) if o.gate is not None and o.seq not in over]
+    if not over and not asking:
+        return {}
+    new = {operation.seq for operation in turn.issued}
+    return {
+        "asks": tuple(operation.gate for operation in asking),
+        "releases": tuple(seq for seq in over if seq not in new),
+    }
 
 
 def _token_waits(issued: Iterable[Operation], closed: set[int]) -> Iterable[TokenWait]:

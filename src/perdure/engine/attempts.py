@@ -12,6 +12,7 @@ from perdure.engine.means import Means
 from perdure.model.errors import UsageError
 from perdure.model.failure import capture, encode_failure
 from perdure.model.history import Entry, Event
+from perdure.model.messages import Message, MessageKind
 
 log = logging.getLogger("perdure.engine")
 
@@ -89,7 +90,10 @@ class Attempts:
     def cut(self, held: Held) -> None:
         """Open steps may have been in flight when their process was lost: that attempt's number is used up."""
         now = self._now()
+        granted = {each.name for each in held.arrivals if isinstance(each, Message) and each.kind is MessageKind.GRANT}
         for operation in held.instance.steps.values():
+            if operation.waits and str(operation.seq) not in granted:
+                continue
             if operation.next_at is None or operation.next_at <= now:
                 operation.attempts += 1
                 held.attempts.append(_entry(Event.ATTEMPT_CUT, operation, None, held.instance.now, None, None))

@@ -24,7 +24,7 @@ from perdure.engine.services.unserved import Unserved
 from perdure.engine.services.watchdog import Watchdog
 from perdure.engine.services.watcher import Watcher
 from perdure.engine.subscribing import subscribe
-from perdure.model.commit import Answer, Send, Write
+from perdure.model.commit import Answer, Applied, Configure, Send, Write
 from perdure.model.errors import StoreError, UsageError
 from perdure.model.events import Publish
 from perdure.model.messages import Outgoing
@@ -117,6 +117,16 @@ class Engine:
         # Not after the answer: accepting a message and claiming its run can share a commit.
         self.claimer.kick(now=isinstance(write, Send | Publish))
         return await answer(self.means, self.committer, write, future)
+
+    def configure(self, write: Configure) -> None:
+        """Have a declaration written with the next commit. What the store says against it is logged."""
+
+        def written(_: object, outcome: Outcome) -> None:
+            if not isinstance(outcome, Applied):
+                log.error("perdure: queue %r could not be declared: %r", write.name, outcome)
+            self.executor.gating.moved()
+
+        self.committer.submit(write, written)
 
     async def begin(
         self, definition: WorkflowDefinition[Any, Any], new: NewRun, messages: tuple[Outgoing, ...]

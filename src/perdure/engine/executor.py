@@ -27,6 +27,7 @@ from perdure.engine.attempts import Attempts
 from perdure.engine.cache import Cache
 from perdure.engine.committer import Committer, Outcome
 from perdure.engine.endings import Ending
+from perdure.engine.gating import Gating
 from perdure.engine.held import Held
 from perdure.engine.holdings import Holdings
 from perdure.engine.means import Means
@@ -65,6 +66,7 @@ class Executor:
         self.tell = Telling(means.store.now, means.hooks.events)
         self.nudges = Nudges(means, self.holdings, self._schedule, self._doubt)
         self.nudges.missed = lambda: self.on_room(0)
+        self.gating = Gating(means, self.holdings, self.nudges)
         self.attempts = Attempts(means, self.drive, self._schedule, self._let_go)
         #: Called when a held run was let go: there is room again. With a time: some run wants to be looked at then.
         self.on_room: Callable[[int | None], None] = lambda wake_at: None
@@ -193,6 +195,34 @@ class Executor:
         held.commit = commit
         self.committer.submit(commit, self._answered, held)
 
+    def submit(self, held: Held, turn: Turn, commit: TurnCommit, done: Callable[[Held, Outcome], None]) -> None:
+        """As for a turn, of a run whose body has not begun here; `done` is told the answer if it still is ours."""
+        held.turn = turn
+        held.commit = commit
+
+        def answered(held: Held, answer: Outcome) -> None:
+            held.commit = held.turn = None
+            if not held.gone:
+                if isinstance(answer, Applied | Moved):
+                    self.gating.committed(held, commit)
+                done(held, answer)
+
+        self.committer.submit(commit, answered, held)
+
+    def rest(self, held: Held) -> None:
+        """A run that was not begun here is parked."""
+        self.holdings.drop(held)
+        held.instance.close()
+        self.tell.endings.touched(held.key)
+        self.on_room(0 if held.arrivals else None)
+
+    def refused(self, held: Held, answer: Outcome) -> None:
+        """A run that was not begun here could not be parked."""
+        if isinstance(answer, Unstorable):
+            self.block(held, PerdureError(f"{held.instance.describe()} cannot ask for its gate: {answer.reason}"))
+        else:
+            self._lost(held, answer.run if isinstance(answer, Fenced | Exists) else None)
+
     # -- answers ------------------------------------------------------------------------------------------------------
 
     def _answered(self, held: Held, answer: Outcome) -> None:
@@ -228,6 +258,8 @@ class Executor:
     def _announce(self, held: Held, commit: TurnCommit, *, rests: bool) -> None:
         """What became durable is told; other runs may have become due by it: children, successor, a parent that waits."""
         self.tell.turn(held, commit, rests=rests)
+        if held.gated or commit.asks:
+            self.gating.committed(held, commit)
         parent = held.instance.run.parent if commit.status in TERMINAL else None
         if parent is not None:
             self.nudges.run(parent.incarnation)
@@ -248,7 +280,7 @@ class Executor:
                 task.cancel()
         steps = held.instance.steps
         for operation in turn.issued:
-            if operation.seq in steps:
+            if operation.seq in steps and not operation.waits:
                 self._attempt(held, operation)
         self._go_on(held)
 
@@ -264,7 +296,11 @@ class Executor:
         if len(instance.steps) != len(held.tasks) and not held.attempts:
             now = self._means.store.now()
             for operation in list(instance.steps.values()):
-                if operation.seq not in held.tasks and (operation.next_at is None or operation.next_at <= now):
+                if (
+                    operation.seq not in held.tasks
+                    and not operation.waits
+                    and (operation.next_at is None or operation.next_at <= now)
+                ):
                     operation.next_at = None
                     self._attempt(held, operation)
         if held.arrivals or held.attempts:
@@ -313,7 +349,7 @@ class Executor:
                 self.tell.endings.touched(run.key)
             if run.parent is not None:
                 self.nudges.run(run.parent.incarnation)
-        self.on_room(0)
+        self.gating.moved()
 
     def _doubt(self, held: Held) -> None:
         """The lease is said to be lost: stop what runs, and ask the fence what became of the run."""

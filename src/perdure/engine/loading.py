@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from perdure.core.instance import Instance
 from perdure.core.turn import Blocked
 from perdure.engine.executor import Executor
+from perdure.engine.gating import Entrance, admitted, take_grants
 from perdure.engine.held import Held
 from perdure.engine.means import Means
 from perdure.engine.pauses import pauses
@@ -34,6 +35,7 @@ class Loading:
     def __init__(self, means: Means, executor: Executor) -> None:
         self._means = means
         self._executor = executor
+        self._entrance = Entrance(means, executor.submit, executor.rest, executor.refused, self.give_back)
         #: Set when histories that could not be read are to be tried again.
         self._retry = asyncio.Event()
 
@@ -174,6 +176,7 @@ class Loading:
             instance = executor.instance(definition, as_new(run))
         held = Held(run.key, definition, instance, run.epoch, run.n, run.deadline)
         held.until = run.wake_at or 0
+        held.gated = run.gate is not None or any(each.kind is MessageKind.GRANT for each in claimed.messages)
         held.arrivals.extend(claimed.messages)
         if not executor.hold(held):
             return
@@ -183,13 +186,19 @@ class Loading:
             return
         elif fresh and len(history) < run.n:
             executor.block(held, PerdureError(f"{len(history)} of the {run.n} entries of its history can be read"))
-        elif run.started_at is None:
+        elif run.started_at is None and (order := _cancelled(run, claimed.messages)) is not None:
             # One that has not begun has nothing to undo.
-            order = _cancelled(run, claimed.messages)
-            if order is None:
-                executor.begin(held)
-            else:
-                executor.end(held, Status.CANCELLED, cancelled_failure(order.reason))
+            executor.end(held, Status.CANCELLED, cancelled_failure(order.reason))
+        elif run.gate is not None and not admitted(claimed.messages):
+            self._entrance.ask(held, claimed, run.gate, lambda held, now: self._go_on(held, now, fresh, history))
+        else:
+            self._go_on(held, claimed, fresh, history)
+
+    def _go_on(self, held: Held, claimed: Claimed, fresh: bool, history: Sequence[Entry]) -> None:
+        executor, run, instance = self._executor, claimed.run, held.instance
+        if run.started_at is None:
+            take_grants(held)
+            executor.begin(held)
         elif fresh and (fault := _fault(instance, claimed, history)) is not None:
             executor.block(held, fault)
         else:
@@ -230,4 +239,5 @@ def as_new(run: Run) -> NewRun:
         depth=run.depth,
         timeout=run.timeout,
         format=run.format,
+        gate=run.gate,
     )

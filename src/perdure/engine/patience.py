@@ -14,7 +14,19 @@ from typing import TypeVar
 from perdure.engine.committer import Broken, Committer, Outcome
 from perdure.engine.means import Means
 from perdure.engine.pauses import pauses, sleep_until
-from perdure.model.commit import Answer, Cancel, Create, Delete, Requeue, Send, Steer, TurnCommit, Way, Write
+from perdure.model.commit import (
+    Answer,
+    Cancel,
+    Configure,
+    Create,
+    Delete,
+    Requeue,
+    Send,
+    Steer,
+    TurnCommit,
+    Way,
+    Write,
+)
 from perdure.model.errors import StoreUnavailable
 from perdure.model.events import Publish, Subscription
 from perdure.model.history import Entry
@@ -167,6 +179,8 @@ def _described(write: Write) -> tuple[str, str]:
             return f"{doing} run {write.run_id!r}", "do it again: a second time does no harm"
         case Delete():
             return f"deleting run {write.run_id!r}", "delete it again: a second time does no harm"
+        case Configure():
+            return f"declaring queue {write.name!r}", "declare it again: a second time does no harm"
         case TurnCommit():
             return f"a turn of run {write.run.id!r}", "whoever has it next goes on from what is stored"
 

@@ -12,6 +12,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from perdure.model.events import EventWait, Publish
+from perdure.model.gates import Ask, Rules
 from perdure.model.history import Entry
 from perdure.model.messages import Message, Outgoing
 from perdure.model.run import NewRun, Run, RunKey, Status
@@ -79,6 +80,9 @@ class TurnCommit(Struct, frozen=True, kw_only=True):
     values: tuple[tuple[str, bytes], ...] = ()
     #: The run's attributes from now on; None: as they were.
     attributes: bytes | None = None
+    #: Gates to pass, and the positions whose slots (or places in line) are given back. The latter come first.
+    asks: tuple[Ask, ...] = ()
+    releases: tuple[int, ...] = ()
     #: First turn: the virtual now at which the body began.
     started_at: int | None = None
     output: bytes | None = None
@@ -172,7 +176,16 @@ class Delete(Struct, frozen=True):
     incarnation: int | None = None
 
 
-Write: TypeAlias = TurnCommit | Create | Send | Publish | Cancel | Requeue | Steer | Delete
+class Configure(Struct, frozen=True):
+    """Declare what the gate of this name lets through: from now on, and for those that wait already."""
+
+    name: str
+    rules: Rules
+    #: None: in every namespace that has such a gate, and in `default`.
+    namespace: str | None = None
+
+
+Write: TypeAlias = TurnCommit | Create | Send | Publish | Cancel | Requeue | Steer | Delete | Configure
 
 
 class Applied(Struct, frozen=True):
@@ -236,10 +249,18 @@ class Published(Struct, frozen=True):
     runs: tuple[RunKey, ...] = ()
 
 
+class Full(Struct, frozen=True):
+    """Create met a gate for which as many runs wait as may: nothing was created."""
+
+    waiting: int
+
+
 class Unstorable(Struct, frozen=True):
     """The store cannot take this write's data; nothing of it was applied, its neighbours were."""
 
     reason: str
 
 
-Answer: TypeAlias = Applied | Moved | Refused | Fenced | Exists | Ended | Missing | Changed | Published | Unstorable
+Answer: TypeAlias = (
+    Applied | Moved | Refused | Fenced | Exists | Ended | Missing | Changed | Published | Full | Unstorable
+)

@@ -12,6 +12,7 @@ PerdureError
 │   ├── NotInWorkflow          an operation that only works inside a workflow body
 │   └── ForbiddenInWorkflow    something that would do I/O or break replay inside a workflow body
 ├── RunNotFound
+├── QueueFull                  a singleton has as many runs in line as may be; nothing was started
 ├── RunEnded                   the message or verb came after the run's end
 ├── RunUnsuccessful            what `run.result()` raises
 │   ├── RunFailed
@@ -110,6 +111,18 @@ class RunNotFound(PerdureError):
     """There is no such run."""
 
     code = "run_not_found"
+
+
+class QueueFull(PerdureError):
+    """A start found as many runs in line as may be; nothing was started. `depth` is how many wait."""
+
+    code = "queue_full"
+
+    def __init__(self, message: str, *, workflow: str = "", key: str = "", depth: int = 0) -> None:
+        super().__init__(message)
+        self.workflow = workflow
+        self.key = key
+        self.depth = depth
 
 
 class RunEnded(PerdureError):

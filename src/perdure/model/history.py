@@ -30,6 +30,7 @@ class Event(IntEnum):
     # What is before is a copy of the history of run `name`, up to where it issued operation `seq`. The last `payload` entries
     # of it are results that came later, to operations before that one: they are delivered first, and all else is new.
     FORKED = 12
+    GATED = 13  # step `seq` has to pass the queue `name` before it begins
 
 
 class Op(StrEnum):

@@ -14,6 +14,7 @@ class MessageKind(StrEnum):
     EVENT = "event"  # an event that the run waits for: the name is the event's, the token the position of the wait
     CANCEL = "cancel"  # control: deliver a cancel to the body
     UPDATE = "update"  # control: by name to a run, which answers it (see `perdure.model.updates`)
+    GRANT = "grant"  # from a gate: the operation whose position is `name` may begin; unread until it is over
 
 
 def holds_up(kinds: Iterable[MessageKind], *, continues: bool) -> bool:
@@ -30,7 +31,8 @@ class Message(Struct, frozen=True, gc=False):
     #: Position in the inbox, 1-based: the store's inbox counter after it was put there.
     number: int
     kind: MessageKind
-    #: A signal's or update's name, or the id of the child that ended. Empty for a signal sent by token.
+    #: A signal's or update's name, the id of the child that ended, or the position of what may begin. Empty for a signal sent
+    #: by token.
     name: str
     #: The token that a signal was sent to; of an event, the position (`seq`) of the wait that it was given to.
     token: str | None

@@ -11,6 +11,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from perdure.model.failure import decode_failure, summary
+from perdure.model.gates import Ask
 
 #: The number of the history format that this code writes. Older processes leave runs of a newer format alone.
 FORMAT = 1
@@ -82,6 +83,8 @@ class NewRun(Struct, frozen=True, kw_only=True):
     #: How long each link of the run may take from its due start; None: for ever.
     timeout: int | None = None
     format: int = FORMAT
+    #: The gate that the whole run has to pass before its body begins. (The next link of a chain keeps the slot.)
+    gate: Ask | None = None
 
 
 class Run(Struct, frozen=True, kw_only=True):
@@ -135,6 +138,8 @@ class Run(Struct, frozen=True, kw_only=True):
     ended_at: int | None
     #: The next link of a chain made by continue-as-new.
     continued_to: str | None
+    #: The gate that it passes as a whole: it holds a slot of it from before its body begins to its end.
+    gate: Ask | None = None
 
     @property
     def key(self) -> RunKey:

@@ -53,6 +53,24 @@ Rules that every adapter keeps (each is checked by `perdure.testing.conformance`
     oldest wait that fits, else it is kept again, in its place by arrival, for as long as it had been. Else it is dropped.
 * *Subscriptions* say which events start runs of which workflows, for those who publish; the store only keeps them, one for
   each namespace (or none), workflow and version.
+* *Gates.* An `Ask` gives its operation a ticket of the gate, which waits in line; then the gate *admits*: as long as it has a
+  slot and its rate lets one through, the next in line holds one, and a message of kind GRANT and the operation's position as
+  name goes to its run. An operation that has a ticket gets no other. Next in line is who has the greatest priority; of those,
+  in a fair gate, whose fairness key was served longest ago (never: before all others); of those, who came first, or last
+  (`lifo`). A window is opened by the first that is admitted in it. A gate takes its rules from the newest declaration
+  (`stamp`) that came with an ask or by `Configure`.
+
+  - A release takes the tickets, and what they brought into the inbox and lies there unread; then their gates admit, in order
+    of (namespace, name, key). A turn's `releases` come after its `sends`, then its `asks`. All tickets of a run are
+    released with its end, after its parent was told: of all runs that end together before any gate admits.
+  - A new run with a `gate` (from `Create` or as a child) asks for it as `WHOLE_RUN`. As long as it waits it is SUSPENDED and
+    listening, without wake time and deadline; the grant sets its deadline anew. With a `start_at` ahead, or after a requeue,
+    it has no ticket before its claimer asks for one (by a turn). `Create` is answered `Full`, and nothing is done, where the
+    run would have to wait and `depth` runs or more wait already. With a `turn` it is `Unstorable`.
+  - A run that continues hands its `gate`, that ticket and its grant to the successor, and releases the others.
+  - A gate whose `look_again` has come admits with the next claim of anybody, before that claims; at most `MOST_ADMITTED` at
+    one go. A gate that is `forgettable` is forgotten.
+
 * *Cascade.* Cancelling a run cancels every live run below it (parent links, also below ended ones, tolerant of cycles);
   ended ones are untouched. Cancels of an id that continued go to the last link, like messages. What a turn's `cancels` end
   has the error `endings.cancelled_failure()`.
@@ -93,10 +111,13 @@ from msgspec import Struct
 from perdure.model.attributes import Condition
 from perdure.model.commit import Answer, Write
 from perdure.model.events import Subscription
+from perdure.model.gates import GateKey, Rules
 from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run, RunKey, Status
 
+#: So many gates at most are listed by one call of `Store.gates`.
+MOST_GATES: Final = 1_000
 #: So many runs at most are blocked by one call of `Store.block_unserved`.
 MOST_UNSERVED: Final = 200
 
@@ -202,6 +223,34 @@ class Finding(Struct, frozen=True):
     what: str
 
 
+class Ticket(Struct, frozen=True, kw_only=True):
+    """Who holds a gate, or waits for it."""
+
+    run: RunKey
+    workflow: str
+    #: The operation's position, or `WHOLE_RUN`.
+    seq: int
+    held: bool
+    priority: int
+    fairness: str
+    #: When it was admitted, or came.
+    since: int
+
+
+class Gate(Struct, frozen=True, kw_only=True):
+    """How a gate stands."""
+
+    key: GateKey
+    rules: Rules
+    #: How many hold it, and how many wait.
+    held: int
+    waiting: int
+    #: When somebody looks at it though nobody releases it; None: not.
+    wake_at: int | None
+    #: The first of those that hold it, oldest first; then the first of those that wait, by priority and arrival.
+    tickets: tuple[Ticket, ...]
+
+
 class Process(Struct, frozen=True, kw_only=True):
     """A process that works on the store, as it describes itself."""
 
@@ -286,7 +335,7 @@ class Store(Protocol):
     async def claim(self, request: ClaimRequest) -> Sequence[Claimed]: ...
 
     async def next_wake(self, request: ClaimRequest) -> int | None:
-        """The earliest `wake_at` among runs that `request` could claim, due or not; None if there is none."""
+        """The earliest `wake_at` among runs that `request` could claim, due or not, and all gates; None if there is none."""
         ...
 
     async def release(self, owner: str, held: Sequence[Held]) -> None:
@@ -348,6 +397,13 @@ class Store(Protocol):
 
     async def values(self, incarnation: int, keys: Sequence[str]) -> Mapping[str, bytes]:
         """The newest value that the run published under each of these keys, however many; those without one are not in it."""
+        ...
+
+    async def gates(self, *, namespace: str | None = None, name: str | None = None, limit: int = 20) -> Sequence[Gate]:
+        """How gates stand (None: of all namespaces, of all names), by (namespace, name, key); at most `MOST_GATES`.
+
+        Each with at most `limit` of those that hold it, and as many of those that wait.
+        """
         ...
 
     async def audit(self, *, heal: bool = True) -> Sequence[Finding]:

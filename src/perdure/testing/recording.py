@@ -115,6 +115,7 @@ def replay(
     if workflow.name != recording.run.workflow:
         raise UsageError(f"the recording is of workflow {recording.run.workflow!r}, not of {workflow}")
     registry = Registry()
+    registry.suppose_queues()
     registry.add(workflow, *others)
     instance = Instance(recording.run, WorkflowBody(workflow, registry))
     try:

@@ -45,6 +45,7 @@ class Claimer:
 
     def start(self) -> None:
         self._executor.on_room = self._room
+        self._executor.gating.look = self._look_soon
         self._task = self._means.loop.create_task(self._run())
         self.kick()
 
@@ -76,6 +77,9 @@ class Claimer:
     async def idle(self) -> None:
         """Wait until it has looked since it was last told to, and taken what it found."""
         await self._idle.wait()
+
+    def _look_soon(self, now: bool) -> None:
+        self.kick(now=now)
 
     def _room(self, wake_at: int | None) -> None:
         if self.backlog:

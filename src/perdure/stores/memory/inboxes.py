@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from perdure.model.commit import Answer, Applied, Ended, Missing, TokenWait
-from perdure.model.messages import Message, Outgoing
+from perdure.model.messages import Message, MessageKind, Outgoing
 from perdure.model.run import TERMINAL, RunKey
 from perdure.stores.memory import rules
 from perdure.stores.memory.tables import Letter, Line, Tables, Token, Wait
@@ -69,6 +69,13 @@ def deliver_notice(tables: Tables, incarnation: int, message: Message, now: int)
 def consume(tables: Tables, incarnation: int, numbers: tuple[int, ...]) -> None:
     actor = tables.actors[incarnation]
     left = tuple(letter for letter in actor.inbox if letter.message.number not in numbers)
+    tables.put_actor(replace(actor, inbox=left))
+
+
+def take_back(tables: Tables, incarnation: int, kind: MessageKind, name: str) -> None:
+    """Remove a message that lies unread, as if it had not come."""
+    actor = tables.actors[incarnation]
+    left = tuple(each for each in actor.inbox if (each.message.kind, each.message.name) != (kind, name))
     tables.put_actor(replace(actor, inbox=left))
 
 

@@ -74,6 +74,7 @@ def new_run(new: NewRun, incarnation: int, now: int, parent: Parent | None) -> R
         updated_at=now,
         ended_at=None,
         continued_to=None,
+        gate=new.gate,
     )
     check_storable(run)  # The deadline is a sum, which may be too large where its parts are not.
     return run

@@ -25,6 +25,7 @@ from perdure.ports.store import (
     Count,
     Facet,
     Finding,
+    Gate,
     Held,
     Member,
     Process,
@@ -33,7 +34,7 @@ from perdure.ports.store import (
     Serves,
     Standing,
 )
-from perdure.stores.memory import inboxes, rules, writes
+from perdure.stores.memory import gates, inboxes, rules, writes
 from perdure.stores.memory.tables import Tables
 
 
@@ -80,6 +81,8 @@ class MemoryStore:
     async def claim(self, request: ClaimRequest) -> Sequence[Claimed]:
         with self._changing("claim", hint=False) as tables:
             now = self.now()
+            for key in gates.due(tables, now):
+                gates.admit(tables, key, now)
             due = [run for run in _waking(tables) if rules.can_claim(run, request, now)]
             return [_claim(tables, run, request, now) for run in rules.claim_order(due)[: request.limit]]
 
@@ -173,7 +176,8 @@ class MemoryStore:
     async def next_wake(self, request: ClaimRequest) -> int | None:
         with self._lock:
             times = (run.wake_at for run in _waking(self._tables) if rules.can_claim(run, request, None))
-            return min((when for when in times if when is not None), default=None)
+            found = [when for when in (*times, gates.next_look(self._tables)) if when is not None]
+            return min(found, default=None)
 
     async def history(self, incarnations: Sequence[int]) -> Mapping[int, Sequence[Entry]]:
         with self._lock:
@@ -217,6 +221,10 @@ class MemoryStore:
     async def subscriptions(self) -> Sequence[Subscription]:
         with self._lock:
             return list(self._tables.subscriptions.values())
+
+    async def gates(self, *, namespace: str | None = None, name: str | None = None, limit: int = 20) -> Sequence[Gate]:
+        with self._lock:
+            return gates.listed(self._tables, namespace, name, limit)
 
     async def fleet(self) -> Sequence[Member]:
         with self._lock:

@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from perdure.model.events import Subscription
+from perdure.model.gates import GateKey, Rules
 from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run
@@ -73,6 +74,34 @@ class Line(Struct, frozen=True):
     kept: tuple[Letter, ...] = ()
 
 
+class Place(Struct, frozen=True):
+    """A ticket: a slot of a gate, or a place in its line."""
+
+    incarnation: int
+    seq: int
+    priority: int
+    fairness: str
+    #: The order in which they came.
+    arrival: int
+    since: int
+
+
+class GateRow(Struct, frozen=True):
+    """A gate with its tickets, by arrival."""
+
+    rules: Rules
+    held: tuple[Place, ...] = ()
+    waiting: tuple[Place, ...] = ()
+    #: The window: when it was opened, and how many were admitted in it.
+    opened: int = 0
+    used: int = 0
+    #: Fairness: how many were served ever, and the newest service of each key.
+    services: int = 0
+    served: tuple[tuple[str, int], ...] = ()
+    #: When somebody must look at it though nobody releases it.
+    wake_at: int | None = None
+
+
 class Actor(Struct, frozen=True):
     """A run with all that hangs on it but its history."""
 
@@ -106,6 +135,9 @@ class Tables:
         self.published: dict[Token, PublishedId] = {}
         #: By namespace, workflow and version.
         self.subscriptions: dict[tuple[str | None, str, str], Subscription] = {}
+        self.gates: dict[GateKey, GateRow] = {}
+        #: Index: a run's tickets, the gate of each position.
+        self.tickets: dict[int, tuple[tuple[int, GateKey], ...]] = {}
         #: By owner.
         self.members: dict[str, Member] = {}
         # Never taken back: a gap does no harm, a number that is used twice does.

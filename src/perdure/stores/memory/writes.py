@@ -9,11 +9,13 @@ from perdure.model.commit import (
     Applied,
     Cancel,
     Changed,
+    Configure,
     Create,
     Delete,
     Ended,
     Exists,
     Fenced,
+    Full,
     Join,
     Missing,
     Moved,
@@ -28,11 +30,12 @@ from perdure.model.commit import (
 from perdure.model.endings import cancelled_failure, start_failure
 from perdure.model.events import Publish
 from perdure.model.failure import encode_failure
+from perdure.model.gates import WHOLE_RUN
 from perdure.model.history import Entry, Event
 from perdure.model.messages import Message, MessageKind
 from perdure.model.run import REQUEUABLE, TERMINAL, NewRun, Parent, Run, Status
-from perdure.stores.memory import events, inboxes, rules, waits
-from perdure.stores.memory.tables import Actor, Tables
+from perdure.stores.memory import events, gates, inboxes, rules, waits
+from perdure.stores.memory.tables import Actor, Letter, Tables
 
 
 def apply(tables: Tables, write: Write, now: int) -> Answer:
@@ -56,6 +59,9 @@ def apply(tables: Tables, write: Write, now: int) -> Answer:
             return _steer(tables, write, now)
         case Delete():
             return _delete(tables, write, now)
+        case Configure():
+            gates.configure(tables, write, now)
+            return Applied()
 
 
 # ---------------------------------------------------------------- create
@@ -69,8 +75,15 @@ def _create(tables: Tables, create: Create, now: int) -> Answer:
     else:
         rules.check_storable(create)
         run = rules.new_run(create.run, tables.next_number(), now, create.run.parent)
+        if run.gate is not None and create.turn is not None:
+            raise rules.DataRefused("a run that has to pass a gate cannot have had a turn")
+        if run.gate is not None and run.status is Status.PENDING:
+            waiting = gates.waiting_if_full(tables, run.namespace, run.gate, now)
+            if waiting is not None:
+                return Full(waiting)
         if create.turn is None:
             tables.add_actor(Actor(run))
+            gates.ask_for_new(tables, run, now)
             answer = Applied(run.key)
         else:
             tables.add_actor(Actor(rules.begun_by(run, create.turn, now + create.lease)))
@@ -144,6 +157,10 @@ def _reach_out(tables: Tables, incarnation: int, commit: TurnCommit, now: int) -
             _cancel_tree(tables, last.incarnation, encode_failure(cancelled_failure()), now)
     for message in commit.sends:
         inboxes.send(tables, message, now)
+    if commit.releases:
+        gates.release(tables, [incarnation], commit.releases, now)
+    for asked in commit.asks:
+        gates.ask(tables, tables.actors[incarnation].run, asked, now)
 
 
 # ---------------------------------------------------------------- children
@@ -157,7 +174,9 @@ def _start_child(tables: Tables, parent: int, child: NewChild, now: int) -> None
     existing = tables.find(child.run.id)
     if existing is None:
         link = Parent(tables.actors[parent].run.id, parent, child.seq)
-        tables.add_actor(Actor(rules.new_run(child.run, tables.next_number(), now, link)))
+        run = rules.new_run(child.run, tables.next_number(), now, link)
+        tables.add_actor(Actor(run))
+        gates.ask_for_new(tables, run, now)
     elif not _is_child(existing, parent) or child.run.awaited_as is not None:
         _join(tables, parent, Join(child.seq, child.run.id, child.again), now)
 
@@ -215,6 +234,7 @@ def _close(tables: Tables, ended: list[Run], now: int) -> None:
             payload = run.error if failed else run.output
             message = _child_message(run.awaited_as, payload, failed=failed, now=now)
             inboxes.deliver_notice(tables, run.parent.incarnation, message, now)
+    gates.release(tables, [run.incarnation for run in ended if run.continued_to is None], None, now)
 
 
 def _continue(tables: Tables, incarnation: int, successor: NewRun, now: int) -> None:
@@ -224,11 +244,18 @@ def _continue(tables: Tables, incarnation: int, successor: NewRun, now: int) -> 
     old = tables.actors[incarnation]
     run = rules.new_run(successor, tables.next_number(), now, old.run.parent)
     tables.add_actor(Actor(replace(run, awaited_as=old.run.awaited_as, paused_at=old.run.paused_at)))
-    moving = [letter for letter in old.inbox if letter.message.kind is not MessageKind.CHILD]
-    staying = tuple(letter for letter in old.inbox if letter.message.kind is MessageKind.CHILD)
+    moving = [letter for letter in old.inbox if _moves(letter)]
+    staying = tuple(letter for letter in old.inbox if not _moves(letter))
     tables.put_actor(replace(old, inbox=staying, successor=run.incarnation))
     for letter in moving:
         inboxes.deliver(tables, run.incarnation, letter, now)
+    gates.hand_over(tables, incarnation, run.incarnation, now)
+
+
+def _moves(letter: Letter) -> bool:
+    """Whether an unread message is for the next link too: not what answers an operation of the old one."""
+    kind, name = letter.message.kind, letter.message.name
+    return kind is not MessageKind.CHILD and (kind is not MessageKind.GRANT or name == str(WHOLE_RUN))
 
 
 def _cancel_tree(tables: Tables, incarnation: int, error: bytes, now: int) -> tuple[Run, ...]:

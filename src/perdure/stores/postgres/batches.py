@@ -14,6 +14,7 @@ from perdure.model.commit import (
     Ended,
     Exists,
     Fenced,
+    Full,
     Missing,
     Moved,
     Published,
@@ -193,7 +194,7 @@ def _answers(rows: Sequence[Row]) -> list[Answer]:
 
 def _answer(row: Row, rest: Sequence[Row]) -> Answer:
     _, kind, key_id, incarnation, run, _ = row
-    key = None if incarnation is None else RunKey(key_id, incarnation)
+    key = None if key_id is None or incarnation is None else RunKey(key_id, incarnation)
     match kind:
         case "applied":
             return Applied(key)
@@ -211,6 +212,9 @@ def _answer(row: Row, rest: Sequence[Row]) -> Answer:
         case "published":
             assert incarnation is not None
             return Published(int(incarnation), tuple(RunKey(each[2], each[3]) for each in rest))
+        case "full":
+            assert incarnation is not None  # it carries the number
+            return Full(int(incarnation))
         case "changed":
             return Changed(tuple(to_run(each[4]) for each in rest))
         case _:

@@ -8,12 +8,12 @@ import msgspec
 
 from perdure.model.attributes import searchable
 from perdure.model.bounds import out_of_bounds
-from perdure.model.commit import Cancel, Create, Delete, Requeue, Send, Steer, TurnCommit, Write
+from perdure.model.commit import Cancel, Configure, Create, Delete, Requeue, Send, Steer, TurnCommit, Write
 from perdure.model.endings import cancelled_failure, start_failure
 from perdure.model.events import Publish, line
 from perdure.model.failure import encode_failure
 from perdure.model.messages import Outgoing
-from perdure.model.run import TERMINAL, NewRun, Status
+from perdure.model.run import DEFAULT_NAMESPACE, TERMINAL, NewRun, Status
 
 _INT_MAX: Final = 2**63 - 1
 
@@ -26,6 +26,7 @@ _KINDS: Final[dict[type, str]] = {
     Requeue: "requeue",
     Steer: "steer",
     Delete: "delete",
+    Configure: "configure",
 }
 _CANCELLED: Final = encode_failure(cancelled_failure())
 _FELLING: Final = (Status.CANCELLED, Status.DEAD)
@@ -72,6 +73,7 @@ class Touched:
                 self._turn(write, None)
             case Create():
                 self.ids.append(write.run.id)
+                self._new(write.run)
                 if write.turn is not None:
                     self._turn(write.turn, write.run)
                 for message in write.messages:
@@ -85,12 +87,14 @@ class Touched:
                 self.ids.append(write.run_id)
             case Cancel() | Delete():
                 self.felled.append(write.run_id)
+            case Configure():
+                self._gate(write.namespace or DEFAULT_NAMESPACE, write.name, "")
 
     def _turn(self, turn: TurnCommit, new: NewRun | None) -> None:
         run = turn.run.incarnation
         if new is None:
             self.mine.append(run)
-            if turn.status in TERMINAL or turn.unwaits:
+            if turn.status in TERMINAL or turn.unwaits or turn.releases:
                 self.ending.append(run)
             if turn.status in _FELLING and not turn.spares:
                 self.felling.append(run)
@@ -103,11 +107,27 @@ class Touched:
             else:
                 self.spaces.append(new.namespace)
                 self.tokens.append(token)
+        for asked in turn.asks:
+            if new is None:
+                self.waiting.append(run)
+                self.awaited.append(_gate_token(asked.name, asked.key))
+            else:
+                self._gate(new.namespace, asked.name, asked.key)
+        for child in turn.children:
+            self._new(child.run)
         self.ids += [child.run.id for child in turn.children]
         self.ids += [join.child_id for join in turn.joins]
         self.felled += turn.cancels
         for message in turn.sends:
             self._message(message)
+
+    def _new(self, run: NewRun) -> None:
+        if run.gate is not None:
+            self._gate(run.namespace, run.gate.name, run.gate.key)
+
+    def _gate(self, namespace: str, name: str, key: str) -> None:
+        self.spaces.append(namespace)
+        self.tokens.append(_gate_token(name, key))
 
     def _message(self, message: Outgoing) -> None:
         if message.run_id is not None:
@@ -115,6 +135,11 @@ class Touched:
         elif message.token is not None:
             self.spaces.append(message.namespace)
             self.tokens.append(message.token)
+
+
+def _gate_token(name: str, key: str) -> str:
+    """The token whose name is that of the gate, as the SQL function `gate_name_1` has it."""
+    return f"\x02{name}\x01{key}"
 
 
 def encoded(write: Write) -> tuple[bytes, Write]:

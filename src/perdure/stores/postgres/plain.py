@@ -87,6 +87,8 @@ def _is_plain(turn: TurnCommit) -> bool:
         or turn.sends
         or turn.values
         or turn.attributes is not None
+        or turn.asks
+        or turn.releases
         or turn.successor is not None
         or turn.status in _CASCADING
     )
@@ -103,7 +105,7 @@ def _ignores_nothing(turn: TurnCommit) -> bool:
 
 def _is_plain_create(create: Create) -> bool:
     turn, run = create.turn, create.run
-    if create.messages or not run.id.strip():
+    if create.messages or run.gate is not None or not run.id.strip():
         return False
     if turn is None:
         return True

@@ -9,8 +9,9 @@ from perdure.model.bounds import out_of_bounds
 from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run
-from perdure.ports.store import Count, Facet, RunQuery, Standing
+from perdure.ports.store import Count, Facet, Gate, RunQuery, Standing
 from perdure.stores.postgres.connections import Connections
+from perdure.stores.postgres.gates import parameters, to_gates
 from perdure.stores.postgres.listing import counting, listing
 from perdure.stores.postgres.place import Place
 from perdure.stores.postgres.rows import STATUSES, Row, to_entry, to_message, to_run
@@ -49,6 +50,10 @@ class Reads:
         text = f"SELECT key, payload FROM {self._schema}.run_values WHERE incarnation = $1 AND key = ANY ($2)"
         rows = await self.fetch(text, incarnation, [key for key in keys if not out_of_bounds(key)])
         return {row[0]: row[1] for row in rows}
+
+    async def gates(self, namespace: str | None, name: str | None, limit: int) -> Sequence[Gate]:
+        text = f"SELECT * FROM {self._schema}.gates_1($1, $2, $3, $4)"
+        return to_gates(await self.fetch(text, *parameters(namespace, name, limit)))
 
     async def standing(self, incarnations: Sequence[int]) -> Mapping[int, Standing]:
         text = f"SELECT incarnation, status, wake_at, updated_at FROM {self._schema}.runs WHERE incarnation = ANY ($1)"

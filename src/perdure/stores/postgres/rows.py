@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeAlias
 
+from perdure.model.gates import decode_ask
 from perdure.model.history import Entry, Event, Op
 from perdure.model.messages import Message, MessageKind
 from perdure.model.run import Parent, Run, Status
@@ -72,6 +73,7 @@ def to_run(row: Row) -> Run:
         continued_to=row[35],
         carrier=row[39],
         paused_at=row[40],
+        gate=None if row[41] is None else decode_ask(row[41]),
     )
 
 

@@ -16,7 +16,19 @@ from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run, Status
 from perdure.ports.clock import Clock
-from perdure.ports.store import Claimed, ClaimRequest, Count, Facet, Finding, Held, Member, RunQuery, Serves, Standing
+from perdure.ports.store import (
+    Claimed,
+    ClaimRequest,
+    Count,
+    Facet,
+    Finding,
+    Gate,
+    Held,
+    Member,
+    RunQuery,
+    Serves,
+    Standing,
+)
 from perdure.stores.postgres import schema
 from perdure.stores.postgres.batches import Batches
 from perdure.stores.postgres.claims import Claims
@@ -180,6 +192,9 @@ class PostgresStore:
     async def values(self, incarnation: int, keys: Sequence[str]) -> Mapping[str, bytes]:
         return await self._open.reads.values(incarnation, keys)
 
+    async def gates(self, *, namespace: str | None = None, name: str | None = None, limit: int = 20) -> Sequence[Gate]:
+        return await self._open.reads.gates(namespace, name, limit)
+
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
         return self._open.hints.add(callback)
 
@@ -206,5 +221,5 @@ def _concerns_others(write: Write) -> bool:
     return not (
         isinstance(write, TurnCommit)
         and write.status is Status.RUNNING
-        and not (write.children or write.joins or write.cancels or write.sends or write.unwaits)
+        and not (write.children or write.joins or write.cancels or write.sends or write.unwaits or write.releases)
     )

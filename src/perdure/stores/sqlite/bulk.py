@@ -37,8 +37,9 @@ class State(msgspec.Struct, array_like=True, frozen=True, gc=False):
     inbox: int
     parent: int | None
     awaited_as: str | None
-    #: Whether it waits for tokens.
+    #: Whether it waits for tokens, and how many tickets of gates it has.
     waits: int
+    tickets: int
 
 
 #: A new run's row, where it comes from, and where its answer goes.
@@ -47,7 +48,7 @@ Begun: TypeAlias = tuple[Row, Create, Answers, int]
 #: One row for all, since each row that SQLite hands out is a step of its own.
 _STATES: Final = """
     SELECT json_group_array(json_array(incarnation, owner, epoch, n, status, inbox, parent, awaited_as,
-        EXISTS (SELECT 1 FROM waits AS w WHERE w.incarnation = runs.incarnation)))
+        EXISTS (SELECT 1 FROM waits AS w WHERE w.incarnation = runs.incarnation), tickets))
     FROM runs WHERE incarnation IN (@rows)
 """
 _TAKEN: Final = "SELECT json_group_array(id) FROM runs WHERE id IN (@rows)"
@@ -72,7 +73,7 @@ _STOP: Final = f"""
         status = v.column9, owner = NULL, wake_at = v.column10, listening = v.column11, ended_at = v.column12,
         output = v.column13, error = v.column14, fingerprint = v.column15
     {_FENCE} AND runs.inbox <= v.column6 AND (v.column9 < {FIRST_TERMINAL} OR v.column16 OR (runs.awaited_as IS NULL
-        AND NOT EXISTS (SELECT 1 FROM waits AS w WHERE w.incarnation = runs.incarnation)))
+        AND runs.tickets = 0 AND NOT EXISTS (SELECT 1 FROM waits AS w WHERE w.incarnation = runs.incarnation)))
 """
 _GO_ON_COLUMNS: Final = 8
 _STOP_COLUMNS: Final = 16
@@ -95,6 +96,8 @@ def _is_plain(turn: TurnCommit) -> bool:
         or turn.sends
         or turn.values
         or turn.attributes is not None
+        or turn.asks
+        or turn.releases
         or turn.successor is not None
         or turn.status in _CASCADING
     )
@@ -111,7 +114,7 @@ def _parks(turn: TurnCommit) -> bool:
 
 def _is_plain_create(create: Create) -> bool:
     turn = create.turn
-    if create.messages:
+    if create.messages or create.run.gate is not None:
         return False
     if turn is None:
         return True
@@ -203,7 +206,9 @@ class Bulk:
         if state.inbox > turn.seen:
             return False
         # A parent that is written itself must be written in its place.
-        return STATUS_CODES[turn.status] < FIRST_TERMINAL or not (state.waits or state.parent in self._keys)
+        return STATUS_CODES[turn.status] < FIRST_TERMINAL or not (
+            state.waits or state.tickets or state.parent in self._keys
+        )
 
     def _take(self, turn: TurnCommit, state: State) -> None:
         row = _row(turn, self._tx.now, told=True)

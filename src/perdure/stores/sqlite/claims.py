@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from perdure.model.messages import Message
 from perdure.model.run import Run, Status
 from perdure.ports.store import Claimed, ClaimRequest, Held, Renewal, Serves
+from perdure.stores.sqlite import gaterows, gates
 from perdure.stores.sqlite.rows import RUNNING, SELECT_MESSAGES, SELECT_RUNS, STATUSES, to_messages, to_runs
 from perdure.stores.sqlite.sized import execute_sized, parts
 from perdure.stores.sqlite.transaction import Transaction
@@ -80,6 +81,7 @@ _decode_groups = msgspec.json.Decoder(list[tuple[str, int, int]]).decode
 
 def claim(tx: Transaction, request: ClaimRequest) -> list[Claimed]:
     """Greater priority first; within one, the oldest of each namespace, then the second oldest of each, and so on."""
+    gates.admit_due(tx)
     chosen: list[_Candidate] = []
     groups = [
         (urgency, namespace) for namespace, urgency, wake_at in _groups(tx.connection, request) if wake_at <= tx.now
@@ -104,7 +106,8 @@ def next_wake(connection: sqlite3.Connection, request: ClaimRequest) -> int | No
         if earliest is None or wake_at < earliest:
             for candidate in _in_group(connection, request, namespace, urgency, _FOREVER, 1):
                 earliest = candidate[1] if earliest is None else min(earliest, candidate[1])
-    return earliest
+    look = gaterows.next_look(connection)
+    return earliest if look is None or (earliest is not None and earliest < look) else look
 
 
 def due_groups(connection: sqlite3.Connection, until: int) -> list[tuple[str, int]]:

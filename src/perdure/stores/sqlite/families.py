@@ -10,7 +10,7 @@ from perdure.model.commit import Join, NewChild
 from perdure.model.endings import start_failure
 from perdure.model.failure import encode_failure
 from perdure.model.run import REQUEUABLE, Parent, Run, RunKey, Status
-from perdure.stores.sqlite import inboxes, waits
+from perdure.stores.sqlite import gates, inboxes, waits
 from perdure.stores.sqlite.inboxes import Notice
 from perdure.stores.sqlite.newruns import insert_run
 from perdure.stores.sqlite.rows import FIRST_TERMINAL, SELECT_RUNS, STATUS_CODES, to_runs
@@ -47,7 +47,9 @@ _TREE: Final = """
 def start_child(tx: Transaction, parent: RunKey, child: NewChild) -> None:
     existing = tx.execute("SELECT parent FROM runs WHERE id = ?", (child.run.id,)).fetchone()
     if existing is None:
-        insert_run(tx, child.run, Parent(parent.id, parent.incarnation, child.seq))
+        new = insert_run(tx, child.run, Parent(parent.id, parent.incarnation, child.seq))
+        if child.run.gate is not None:
+            gates.ask_for_new(tx, new, child.run.namespace, child.run.gate)
     elif existing[0] != parent.incarnation or child.run.awaited_as is not None:
         join(tx, parent, Join(child.seq, child.run.id, child.again))
 
@@ -86,6 +88,7 @@ def close(tx: Transaction, ended: Sequence[int]) -> None:
             notices[incarnation] = Notice(parent, awaited_as, error if failed else output, failed)
     if notices:
         inboxes.tell(tx, [notices[incarnation] for incarnation in ended if incarnation in notices])
+    gates.release(tx, ended)
 
 
 def tree(tx: Transaction, incarnation: int) -> list[tuple[int, bool]]:

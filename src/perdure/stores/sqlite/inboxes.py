@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from perdure.model.commit import Answer, Applied, Ended, Missing, TokenWait
+from perdure.model.gates import WHOLE_RUN
 from perdure.model.messages import Message, MessageKind, Outgoing
 from perdure.model.run import RunKey
 from perdure.stores.sqlite.rows import FIRST_TERMINAL, SELECT_MESSAGES, Letter, Row, letter_of, to_messages
@@ -15,6 +16,7 @@ from perdure.stores.sqlite.sized import execute_sized, parts
 from perdure.stores.sqlite.transaction import Transaction
 
 _CHILD: Final = MessageKind.CHILD.value
+_GRANT: Final = MessageKind.GRANT.value
 
 #: Who listens is due: now, or since longer. Everybody listens to control.
 _WAKE: Final = """
@@ -156,7 +158,7 @@ def unseen(tx: Transaction, incarnation: int, seen: int) -> tuple[Message, ...]:
 
 def move_unread(tx: Transaction, old: int, new: int) -> None:
     """To the next link of a chain: all that is unread and not an answer to an operation of the old link."""
-    where = " WHERE incarnation = ? AND kind <> ?"
+    where = f" WHERE incarnation = ? AND kind <> ? AND NOT (kind = '{_GRANT}' AND name <> '{WHOLE_RUN}')"
     letters = [Letter(*row) for row in tx.execute(_LETTER + where + " ORDER BY number", (old, _CHILD)).fetchall()]
     tx.execute("DELETE FROM messages" + where, (old, _CHILD))
     for letter in letters:

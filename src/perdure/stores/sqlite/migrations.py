@@ -277,6 +277,78 @@ _PAUSES: Final = (
     """,
 )
 
+_GATES: Final = (
+    # The gate that a run passes as a whole, as JSON, and how many tickets it has: only who has some must give them back.
+    "ALTER TABLE runs ADD COLUMN gate TEXT",
+    "ALTER TABLE runs ADD COLUMN tickets INTEGER NOT NULL DEFAULT 0",
+    """
+    CREATE TABLE gates (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        namespace TEXT NOT NULL,
+        name TEXT NOT NULL,
+        key TEXT NOT NULL,
+        slots INTEGER,
+        rate INTEGER,
+        window INTEGER NOT NULL,
+        lifo INTEGER NOT NULL,
+        fair INTEGER NOT NULL,
+        depth INTEGER,
+        lasting INTEGER NOT NULL,
+        stamp INTEGER NOT NULL,
+        held INTEGER NOT NULL,
+        waiting INTEGER NOT NULL,
+        opened INTEGER NOT NULL,
+        used INTEGER NOT NULL,
+        services INTEGER NOT NULL,
+        wake_at INTEGER,
+        UNIQUE (namespace, name, key)
+    )
+    """,
+    "CREATE INDEX gates_by_name ON gates (name)",
+    "CREATE INDEX gates_due ON gates (wake_at) WHERE wake_at IS NOT NULL",
+    # Who holds a gate and who waits for it. Of those that wait: their lane, and their place in it.
+    """
+    CREATE TABLE tickets (
+        arrival INTEGER PRIMARY KEY AUTOINCREMENT,
+        gate INTEGER NOT NULL,
+        incarnation INTEGER NOT NULL,
+        seq INTEGER NOT NULL,
+        held INTEGER NOT NULL,
+        urgency INTEGER NOT NULL,
+        fairness TEXT NOT NULL,
+        lane TEXT NOT NULL,
+        rank INTEGER NOT NULL,
+        since INTEGER NOT NULL
+    )
+    """,
+    "CREATE UNIQUE INDEX tickets_by_run ON tickets (incarnation, seq)",
+    "CREATE INDEX tickets_in_line ON tickets (gate, urgency, lane, rank) WHERE held = 0",
+    "CREATE INDEX tickets_held ON tickets (gate, since) WHERE held = 1",
+    # The lanes in which somebody waits: the rank of the first, and when the fairness key was served last.
+    """
+    CREATE TABLE lanes (
+        gate INTEGER NOT NULL,
+        urgency INTEGER NOT NULL,
+        lane TEXT NOT NULL,
+        head INTEGER NOT NULL,
+        served INTEGER NOT NULL,
+        PRIMARY KEY (gate, urgency, lane)
+    )
+    """,
+    "CREATE INDEX lanes_next ON lanes (gate, urgency DESC, served, head)",
+    "CREATE INDEX lanes_by_key ON lanes (gate, lane)",
+    # The newest service of each fairness key, in the order of a gate's services.
+    """
+    CREATE TABLE services (
+        gate INTEGER NOT NULL,
+        lane TEXT NOT NULL,
+        service INTEGER NOT NULL,
+        PRIMARY KEY (gate, lane)
+    )
+    """,
+    "CREATE INDEX services_by_age ON services (gate, service)",
+)
+
 MIGRATIONS: Final = (
     Migration(1, "initial", _INITIAL),
     Migration(2, "fleet", _FLEET),
@@ -285,4 +357,5 @@ MIGRATIONS: Final = (
     Migration(5, "events", _EVENTS),
     Migration(6, "search", _SEARCH),
     Migration(7, "pauses", _PAUSES),
+    Migration(8, "gates", _GATES),
 )

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from perdure.model.gates import decode_ask
 from perdure.model.history import Entry, Event, Op
 from perdure.model.messages import Message, MessageKind, Outgoing
 from perdure.model.run import Parent, Run, Status
@@ -49,7 +50,7 @@ _RUN_TEXT: Final = (
     "id, incarnation, workflow, version, namespace, status, input, seed, output, error, owner, epoch, n, inbox, seen, "
     "wake_at, listening, deadline, timeout, priority, tags, attributes, origin, parent_id, parent, parent_seq, awaited_as, "
     "depth, format, recoveries, fingerprint, created_at, started_at, updated_at, ended_at, continued_to, carrier, "
-    "paused_at"
+    "paused_at, gate"
 )
 _RUN_COLUMNS: Final = _RUN_TEXT.split(", ")
 _RUN_BLOBS: Final = ("input", "output", "error", "attributes", "carrier")
@@ -121,6 +122,7 @@ def to_run(row: Sequence[Any]) -> Run:
         continued_to=row[35],
         carrier=row[36],
         paused_at=row[37],
+        gate=None if row[38] is None else decode_ask(row[38]),
     )
 
 

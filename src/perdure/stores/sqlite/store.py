@@ -15,8 +15,20 @@ from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run
 from perdure.ports.clock import Clock
-from perdure.ports.store import Claimed, ClaimRequest, Count, Facet, Finding, Held, Member, RunQuery, Serves, Standing
-from perdure.stores.sqlite import audits, claims, events, fleet, listing, reads, schema
+from perdure.ports.store import (
+    Claimed,
+    ClaimRequest,
+    Count,
+    Facet,
+    Finding,
+    Gate,
+    Held,
+    Member,
+    RunQuery,
+    Serves,
+    Standing,
+)
+from perdure.stores.sqlite import audits, claims, events, fleet, gaterows, listing, reads, schema
 from perdure.stores.sqlite.connection import BUSY_DEADLINE, check_arguments
 from perdure.stores.sqlite.migrations import Migration
 from perdure.stores.sqlite.place import Place
@@ -112,7 +124,7 @@ class SqliteStore:
     async def block_unserved(self, grace: int) -> Sequence[Finding]:
         look = partial(fleet.unserved, now=self.now(), grace=grace)
         if not await self._reading().call(look):  # as nearly always: then nobody need wait for it
-            return ()
+            return []
         return cast("Sequence[Finding]", await self._writing().call(partial(fleet.block_unserved, grace=grace)))
 
     def renewer(self) -> SqliteRenewer:
@@ -126,6 +138,10 @@ class SqliteStore:
 
     async def subscriptions(self) -> Sequence[Subscription]:
         return cast("Sequence[Subscription]", await self._reading().call(events.subscriptions))
+
+    async def gates(self, *, namespace: str | None = None, name: str | None = None, limit: int = 20) -> Sequence[Gate]:
+        call = partial(gaterows.listed, namespace=namespace, name=name, limit=limit)
+        return cast("Sequence[Gate]", await self._reading().call(call))
 
     async def fleet(self) -> Sequence[Member]:
         return cast("Sequence[Member]", await self._reading().call(partial(fleet.fleet, now=self.now())))

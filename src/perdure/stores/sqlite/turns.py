@@ -9,7 +9,7 @@ from perdure.model.endings import cancelled_failure
 from perdure.model.failure import encode_failure
 from perdure.model.messages import holds_up
 from perdure.model.run import TERMINAL, NewRun, Parent, Run, RunKey, Status
-from perdure.stores.sqlite import events, families, inboxes, newruns, waits
+from perdure.stores.sqlite import events, families, gates, inboxes, newruns, waits
 from perdure.stores.sqlite.newruns import insert_run
 from perdure.stores.sqlite.rows import STATUS_CODES
 from perdure.stores.sqlite.transaction import Transaction
@@ -114,6 +114,10 @@ def _reach_out(tx: Transaction, key: RunKey, namespace: str, turn: TurnCommit) -
         _cancel_child(tx, key, run_id)
     for message in turn.sends:
         inboxes.send(tx, message)
+    if turn.releases:
+        gates.release(tx, [key.incarnation], turn.releases)
+    for asked in turn.asks:
+        gates.ask(tx, key.incarnation, namespace, asked)
 
 
 def _cancel_child(tx: Transaction, parent: RunKey, run_id: str) -> None:
@@ -145,9 +149,10 @@ def _continue(tx: Transaction, incarnation: int, successor: NewRun) -> None:
         "SELECT parent_id, parent, parent_seq, awaited_as, paused_at FROM runs WHERE incarnation = ?", (incarnation,)
     ).fetchone()
     link = None if parent is None else Parent(parent_id, parent, seq)
-    new = insert_run(tx, successor, link)
+    new = insert_run(tx, successor, link)  # its gate is the old one's
     tx.execute("UPDATE runs SET awaited_as = ?, paused_at = ? WHERE incarnation = ?", (awaited_as, paused_at, new))
     tx.execute(
         "UPDATE runs SET continued_to = ?, successor = ? WHERE incarnation = ?", (successor.id, new, incarnation)
     )
     inboxes.move_unread(tx, incarnation, new)
+    gates.hand_over(tx, incarnation, new)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
+from perdure.model.bounds import out_of_bounds
 from perdure.model.commit import (
     Answer,
     Applied,
     Cancel,
     Changed,
+    Configure,
     Create,
     Delete,
     Ended,
     Exists,
+    Full,
     Missing,
     Requeue,
     Send,
@@ -22,9 +25,10 @@ from perdure.model.commit import (
     Write,
 )
 from perdure.model.events import Publish
+from perdure.model.gates import Ask
 from perdure.model.history import Entry, Event
 from perdure.model.run import REQUEUABLE, RunKey, Status
-from perdure.stores.sqlite import events, families, inboxes, turns
+from perdure.stores.sqlite import events, families, gates, inboxes, turns
 from perdure.stores.sqlite.newruns import insert_run
 from perdure.stores.sqlite.rows import RUNNING
 from perdure.stores.sqlite.transaction import Transaction
@@ -48,11 +52,16 @@ def apply(tx: Transaction, write: Write) -> Answer:
             return _steer(tx, write)
         case Delete():
             return _delete(tx, write)
+        case Configure():
+            gates.configure(tx, write)
+            return Applied()
 
 
 def _create(tx: Transaction, create: Create) -> Answer:
     existing = tx.execute("SELECT incarnation FROM runs WHERE id = ?", (create.run.id,)).fetchone()
     answer = _begin(tx, create) if existing is None else None
+    if isinstance(answer, Full):
+        return answer
     sent = [inboxes.send(tx, message) for message in create.messages]
     if answer is not None:
         return answer
@@ -65,6 +74,8 @@ def _create(tx: Transaction, create: Create) -> Answer:
 
 def _begin(tx: Transaction, create: Create) -> Answer:
     new, turn = create.run, create.turn
+    if new.gate is not None:
+        return _begin_gated(tx, create, new.gate)
     key = RunKey(new.id, insert_run(tx, new, new.parent))
     if turn is None:
         return Applied(key)
@@ -75,6 +86,22 @@ def _begin(tx: Transaction, create: Create) -> Answer:
         (turn.owner, wake_at, key.incarnation),
     )
     return turns.advance(tx, key, new.namespace, turn)
+
+
+def _begin_gated(tx: Transaction, create: Create, asked: Ask) -> Answer:
+    new = create.run
+    if create.turn is not None:
+        raise ValueError("a run that has to pass a gate cannot have had a turn")
+    fault = out_of_bounds(create)  # Also where the gate is full, and nothing would be inserted.
+    if fault is not None or not new.id.strip():
+        raise ValueError(fault or "a run's id is blank")
+    if new.start_at is None or new.start_at <= tx.now:
+        waiting = gates.full(tx, new.namespace, asked)
+        if waiting is not None:
+            return Full(waiting)
+    key = RunKey(new.id, insert_run(tx, new, new.parent))
+    gates.ask_for_new(tx, key.incarnation, new.namespace, asked)
+    return Applied(key)
 
 
 def _named(tx: Transaction, write: Cancel | Steer | Delete) -> int | None:

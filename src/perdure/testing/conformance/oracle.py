@@ -214,12 +214,23 @@ class Duel:
         for one, two in zip(ours, theirs, strict=True):
             await self._compare_run(one, two)
         self._same("how all stand", await self._standing(self.oracle, ours), await self._standing(self.tested, theirs))
+        await self._compare_gates()
         for query in QUERIES:
             ours, theirs = await self.oracle.store.runs(query), await self.tested.store.runs(query)
             self._same(f"{query!r}", list(ours), list(theirs))
             for by in FACETS:
                 mine, other = await self.oracle.store.count(query, by), await self.tested.store.count(query, by)
                 self._same(f"the counts of {query!r}", sorted(map(repr, mine)), sorted(map(repr, other)))
+
+    async def _compare_gates(self) -> None:
+        questions: tuple[dict[str, Any], ...] = (
+            {"limit": 1_000},
+            {"namespace": "red", "limit": 2},
+            {"name": "g", "limit": 1},
+        )
+        for asked in questions:
+            ours, theirs = await self.oracle.store.gates(**asked), await self.tested.store.gates(**asked)
+            self._same(f"the gates {asked}", list(ours), list(theirs))
 
     async def _compare_run(self, one: Run, two: Run) -> None:
         ours, theirs = self.oracle.store, self.tested.store

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from perdure.model.commit import (
     Cancel,
+    Configure,
     Create,
     Delete,
     Join,
@@ -23,11 +24,13 @@ from perdure.model.commit import (
     Write,
 )
 from perdure.model.events import EventWait, Feed, Publish
+from perdure.model.gates import Ask, Rules
 from perdure.model.messages import MessageKind, Outgoing
 from perdure.model.run import FORMAT, NewRun, Run, RunKey, Status
 from perdure.ports.store import ClaimRequest, Held, Process, Serves
 from perdure.testing.conformance.kit import SECOND, new, request, resolved, scheduled
 
+GATES = ("g", "h")
 OWNERS = ("ada", "bob")
 TOKENS = ("t", "u")
 NAMESPACES = ("default", "red")
@@ -54,6 +57,8 @@ class Script:
         self.unread: dict[int, list[int]] = {}
         # A position waits once.
         self._seq = 0
+        #: A source of its own, and only with odd seeds: what even ones draw stays what it was.
+        self._gating = Random(f"gates {seed}") if seed % 2 else None
 
     def next_seq(self) -> int:
         self._seq += 1
@@ -120,6 +125,10 @@ class Script:
     # ------------------------------------------------------------ writes
 
     def _write(self) -> Write:
+        if self._gating is not None and self._gating.randrange(20) == 0:
+            return Configure(
+                self._gating.choice(GATES), self._rules(self._gating), self._gating.choice((None, "red", "default"))
+            )
         draw = self.random.randrange(100)
         if draw < 50 and (held := [run for run in self.runs if run.status is Status.RUNNING]):
             return self._turn(self.random.choice(held))
@@ -138,6 +147,41 @@ class Script:
         if draw < 95:
             return Delete(self._id(), b'"gone"', self._incarnation())
         return self._stale() if self.runs else self._create()
+
+    def _rules(self, draw: Random) -> Rules:
+        rate = draw.choice((None, None, 1, 3))
+        return Rules(
+            limit=draw.choice((1, 1, 2, None)),
+            rate=rate,
+            window=0 if rate is None else draw.choice((1, 30)) * SECOND,
+            lifo=draw.random() < 0.3,
+            fair=draw.random() < 0.4,
+            depth=draw.choice((None, 0, 1)),
+            lasting=draw.random() < 0.7,
+            stamp=draw.randrange(8),
+        )
+
+    def _ask(self, seq: int) -> Ask:
+        draw = self._gating or self.random
+        return Ask(
+            seq=seq,
+            name=draw.choice(GATES),
+            key=draw.choice(("", "", "k")),
+            rules=self._rules(draw),
+            priority=draw.choice((0, 0, 5)),
+            fairness=draw.choice("xyz"),
+        )
+
+    def _asks(self) -> tuple[Ask, ...]:
+        if self._gating is None or self._gating.random() < 0.4:
+            return ()
+        seqs = [-1] * (self._gating.random() < 0.2) + [self.next_seq() for _ in range(self._gating.randrange(3))]
+        return tuple(map(self._ask, seqs))
+
+    def _releases(self) -> tuple[int, ...]:
+        if self._gating is None or self._gating.random() < 0.5:
+            return ()
+        return tuple(self._gating.sample(range(max(0, self._seq - 30), self._seq + 1), min(15, self._seq)))
 
     def _id(self) -> str:
         """An id that there is, or perhaps is not."""
@@ -173,13 +217,14 @@ class Script:
             start_at=self.now + self.random.randint(-5, 20) * SECOND if self.chance(2) else None,
             timeout=60 * SECOND if self.chance(2) else None,
             format=FORMAT + self.chance(1),
+            gate=self._ask(-1) if self._gating is not None and self._gating.random() < 0.3 else None,
             **fields,
         )
 
     def _create(self) -> Create:
         run = self._new_run(self.random.choice(RUN_IDS))
         first: TurnCommit | None = None
-        if self.chance(4):
+        if self.chance(4) and (run.gate is None or self.chance(1)):
             shell = RunKey(run.id, 0)
             first = self._commit(shell, self.random.choice(OWNERS), 1, 0, 0, [])
             if first.status is Status.RUNNING:
@@ -228,6 +273,8 @@ class Script:
             sends=self.some((self._message(), self._message())),
             values=tuple((value, str(self.next_seq()).encode()) for value in self.some(VALUES)),
             attributes=self.random.choice(ATTRIBUTES) if self.chance(2) else None,
+            asks=self._asks(),
+            releases=self._releases(),
             started_at=self.now if self.chance(3) else None,
             output=b'"done"' if status is Status.COMPLETED else None,
             error=b'"bad"' if ends or status is Status.BLOCKED else None,

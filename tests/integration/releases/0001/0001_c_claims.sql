@@ -149,6 +149,9 @@ DECLARE
     _taken bigint[] := '{}';
     _reached text;
 BEGIN
+    IF EXISTS (SELECT 1 FROM @schema@.gates AS g WHERE g.wake_at <= _now) THEN
+        PERFORM @schema@.admit_due_1(_now);
+    END IF;
     FOR _urgency IN
         SELECT g.urgency, array_agg(g.workflow) AS workflows, array_agg(g.version) AS versions
         FROM @schema@.urgencies_1(_workflows, _versions) AS g
@@ -243,7 +246,7 @@ BEGIN
         END IF;
         _earliest := least(_earliest, _here);
     END LOOP;
-    RETURN _earliest;
+    RETURN least(_earliest, (SELECT min(g.wake_at) FROM @schema@.gates AS g WHERE g.wake_at IS NOT NULL));
 END $$;
 
 -- Lock, of runs at their epochs, those that are still held; returns them. What somebody else has locked just now is not waited

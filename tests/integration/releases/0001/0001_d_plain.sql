@@ -47,6 +47,7 @@ BEGIN
             OR (t.status > 1 AND r.inbox > t.seen)
             OR (t.status >= 4 AND (
                 (r.awaited_as IS NOT NULL AND r.parent = ANY (t_run))
+                OR r.tickets > 0
                 OR EXISTS (SELECT 1 FROM @schema@.waits AS w WHERE w.incarnation = t.run)
             ));
         applied := least(applied, _hurdle);
@@ -169,7 +170,7 @@ BEGIN
             error = _error, fingerprint = _fingerprint, ended_at = CASE WHEN _status >= 4 THEN _now ELSE ended_at END
         WHERE incarnation = _run AND status + 0 = 1 AND owner = _owner AND epoch = _epoch AND n = _n AND inbox <= _seen
             AND (_status < 4 OR (
-                (awaited_as IS NULL OR parent IS NULL)
+                (awaited_as IS NULL OR parent IS NULL) AND tickets = 0
                 AND NOT EXISTS (SELECT 1 FROM @schema@.waits AS w WHERE w.incarnation = _run)
             ));
     END IF;

@@ -49,7 +49,10 @@ CREATE TABLE @schema@.runs (
     -- Texts that go with the run: see perdure.model.carrier.
     carrier bytea,
     -- Since when nobody takes it, whatever its status.
-    paused_at bigint
+    paused_at bigint,
+    -- The gate that it passes as a whole, as JSON, and how many tickets it has.
+    gate text,
+    tickets integer NOT NULL DEFAULT 0
 ) WITH (fillfactor = 75, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
 
 -- Plans are kept, also those made while there was little here. So a statement that names runs says `status + 0`, or `parent + 0`,

@@ -365,6 +365,9 @@ BEGIN
             _new, _parent_id, _parent, (_child ->> 'seq')::bigint, _new ->> 'awaited_as', _facets, _now
         );
         IF _there IS NOT NULL THEN
+            IF jsonb_typeof(_new -> 'gate') = 'object' THEN
+                PERFORM @schema@.ask_for_new_1(_there, _new ->> 'namespace', _new -> 'gate', _now);
+            END IF;
             RETURN;
         END IF;
         SELECT parent INTO _of FROM @schema@.runs WHERE id = _new ->> 'id';  -- It came up this very moment.
@@ -389,6 +392,7 @@ BEGIN
             _run.parent, _run.awaited_as, CASE WHEN _run.status = 4 THEN _run.output ELSE _run.error END, _run.status <> 4, _now
         );
     END LOOP;
+    PERFORM @schema@.give_back_1(_ended, NULL, _now);
 END $$;
 
 -- Locks what lives of a tree, level by level until nothing new was born; returns it, the upper ones first.
@@ -449,13 +453,16 @@ BEGIN
         UPDATE @schema@.runs SET paused_at = _old.paused_at WHERE incarnation = _next;
     END IF;
     FOR _letter IN
-        SELECT * FROM @schema@.messages WHERE incarnation = _old.incarnation AND kind <> 'child' ORDER BY number
+        SELECT * FROM @schema@.messages
+        WHERE incarnation = _old.incarnation AND kind <> 'child' AND NOT (kind = 'grant' AND name <> '-1') ORDER BY number
     LOOP
         PERFORM @schema@.put_1(
             _next, _letter.kind, _letter.name, _letter.token, _letter.payload, _letter.failed, _letter.at, _letter.arrival, _now
         );
     END LOOP;
-    DELETE FROM @schema@.messages WHERE incarnation = _old.incarnation AND kind <> 'child';
+    DELETE FROM @schema@.messages
+    WHERE incarnation = _old.incarnation AND kind <> 'child' AND NOT (kind = 'grant' AND name <> '-1');
+    PERFORM @schema@.hand_over_1(_old.incarnation, _next, _now);
 END $$;
 
 -- Apply a turn of the one who holds the run (its row is locked): 'applied', 'moved' or 'refused'.
@@ -545,6 +552,14 @@ BEGIN
     FOR _each IN SELECT jsonb_array_elements(_turn -> 'sends') LOOP
         PERFORM @schema@.send_1(_each, _now);
     END LOOP;
+    IF jsonb_array_length(_turn -> 'releases') > 0 THEN
+        PERFORM @schema@.give_back_1(
+            ARRAY[_me], ARRAY(SELECT jsonb_array_elements_text(_turn -> 'releases')::bigint), _now
+        );
+    END IF;
+    FOR _each IN SELECT jsonb_array_elements(_turn -> 'asks') LOOP
+        PERFORM @schema@.ask_1(_me, _run.namespace, _each, _now);
+    END LOOP;
 
     IF _status = 1 THEN
         RETURN 'applied';
@@ -627,9 +642,27 @@ BEGIN
         SELECT @schema@.name_1(e.event ->> 0, e.event ->> 1) FROM jsonb_array_elements(_events) AS e (event)
         UNION
         SELECT @schema@.name_1(w.namespace, w.token) FROM @schema@.waits AS w WHERE w.incarnation = ANY (_ending)
+        UNION
+        SELECT @schema@.gate_name_1(g.namespace, g.name, g.key)
+        FROM @schema@.tickets AS t JOIN @schema@.gates AS g ON g.id = t.gate WHERE t.incarnation = ANY (_ending)
         ORDER BY 1
     );
     PERFORM @schema@.hold_names_1(_names);
+    IF cardinality(_ending) > 0 THEN
+        -- Who is likely to be next where a slot is given back.
+        _all := _all || ARRAY(
+            SELECT n.incarnation FROM (
+                SELECT t.gate, count(*) AS slots FROM @schema@.tickets AS t WHERE t.incarnation = ANY (_ending) GROUP BY t.gate
+            ) AS g CROSS JOIN LATERAL (
+                SELECT f.incarnation FROM @schema@.lanes AS l CROSS JOIN LATERAL (
+                    SELECT w.incarnation FROM @schema@.tickets AS w
+                    WHERE w.gate = l.gate AND w.urgency = l.urgency AND w.lane = l.lane AND NOT w.held
+                    ORDER BY w.rank LIMIT g.slots
+                ) AS f
+                WHERE l.gate = g.gate ORDER BY l.urgency DESC, l.served, l.head LIMIT g.slots
+            ) AS n
+        );
+    END IF;
     IF cardinality(_tokens) > 0 THEN
         _all := _all || ARRAY(
             SELECT w.incarnation FROM (SELECT DISTINCT * FROM unnest(_spaces, _tokens)) AS t (space, token)
@@ -681,6 +714,8 @@ DECLARE
     _links bigint[];
     _link bigint;
     _upto bigint;
+    _gated boolean;
+    _waiting_runs bigint;
 BEGIN
     PERFORM @schema@.lock_1(_mine, _ending, _felling, _ids, _felled, _spaces, _tokens, _waiting, _awaited, _events);
     _now := coalesce(_at, @schema@.clock_1());
@@ -697,6 +732,7 @@ BEGIN
         _changed := NULL;
         _turn := NULL;
         _upto := NULL;
+        _waiting_runs := NULL;
 
         IF _kind = 'turn' THEN
             SELECT * INTO _run FROM @schema@.runs
@@ -717,10 +753,22 @@ BEGIN
         ELSIF _kind = 'create' THEN
             SELECT * INTO _run FROM @schema@.runs WHERE id = _write #>> '{run,id}';
             answer := 'exists';
+            _gated := jsonb_typeof(_write #> '{run,gate}') = 'object';
             IF NOT FOUND THEN
                 IF _aside ->> 'unstorable' IS NOT NULL THEN
                     RAISE data_exception USING MESSAGE = _aside ->> 'unstorable';
                 END IF;
+                IF _gated AND jsonb_typeof(_write -> 'turn') = 'object' THEN
+                    RAISE data_exception USING MESSAGE = 'a run that has to pass a gate cannot have had a turn';
+                END IF;
+                IF _gated AND coalesce((_write #>> '{run,start_at}')::bigint, 0) <= _now THEN
+                    _waiting_runs := @schema@.full_1(_write #>> '{run,namespace}', _write #> '{run,gate}', _now);
+                END IF;
+            END IF;
+            IF _waiting_runs IS NOT NULL THEN
+                answer := 'full';
+                key_incarnation := _waiting_runs;
+            ELSIF _run.incarnation IS NULL THEN
                 key_incarnation := @schema@.begin_1(
                     _write -> 'run', _write #>> '{run,parent,id}', (_write #>> '{run,parent,incarnation}')::bigint,
                     (_write #>> '{run,parent,seq}')::bigint, _write #>> '{run,awaited_as}', _aside #> '{facets,run}', _now
@@ -729,6 +777,11 @@ BEGIN
                     key_id := _write #>> '{run,id}';
                     answer := 'applied';
                     _turn := _write -> 'turn';
+                    IF _gated THEN
+                        PERFORM @schema@.ask_for_new_1(
+                            key_incarnation, _write #>> '{run,namespace}', _write #> '{run,gate}', _now
+                        );
+                    END IF;
                     IF jsonb_typeof(_turn) = 'object' THEN
                         -- Its first turn was made before it was created: held by that turn's owner.
                         UPDATE @schema@.runs SET status = 1, owner = _turn ->> 'owner', epoch = 1,
@@ -742,7 +795,7 @@ BEGIN
                 END IF;
             END IF;
             _late := NULL;
-            FOR _item IN SELECT jsonb_array_elements(_write -> 'messages') LOOP
+            FOR _item IN SELECT jsonb_array_elements(_write -> 'messages') WHERE answer <> 'full' LOOP
                 SELECT * INTO _sent FROM @schema@.send_1(_item, _now);
                 IF _late IS NULL AND _sent._answer = 'ended' THEN
                     _late := _sent._target;
@@ -777,6 +830,9 @@ BEGIN
         ELSIF _kind = 'publish' THEN
             SELECT p._reached, p._runs INTO key_incarnation, _told FROM @schema@.publish_1(_write, _aside -> 'facets', _now) AS p;
             answer := 'published';
+        ELSIF _kind = 'configure' THEN
+            answer := 'applied';
+            PERFORM @schema@.configure_1(_write ->> 'name', _write -> 'rules', _write ->> 'namespace', _now);
 
         ELSE
             key_id := _write ->> 'run_id';
