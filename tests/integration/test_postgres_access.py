@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Callable, Iterator
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 from click.testing import CliRunner, Result
@@ -14,9 +14,11 @@ from click.testing import CliRunner, Result
 from perdure import Context, Perdure, StoreUnavailable, workflow
 from perdure.cli.command import perdure
 from perdure.model.commit import Applied, Cancel, Changed, Create, Delete
-from perdure.model.errors import StoreMismatch
+from perdure.model.errors import StoreMismatch, UsageError
 from perdure.ports.store import RunQuery
 from perdure.stores.postgres import PostgresStore
+from perdure.stores.postgres.connections import connect
+from perdure.stores.postgres.place import place_of
 from perdure.testing import ManualClock
 from perdure.testing.conformance.kit import new, request, to_token
 from tests.servers import wheel
@@ -269,3 +271,70 @@ async def test_f86_the_search_path_of_the_role_does_not_matter(path: str, role: 
         await works(store_as(role, Schema(database, "mine")))
         assert admin.value("SELECT count(*) FROM elsewhere.runs") == 0
         admin.execute(f"DROP OWNED BY {role}")
+
+
+# -- rights -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("without", "told"),
+    [
+        ("INSERT ON {0}.history", "INSERT on table history"),
+        ("USAGE ON SEQUENCE {0}.arrivals", "USAGE on sequence arrivals"),
+        ("ALL ON ALL TABLES IN SCHEMA {0}", "more; as the role that migrated, GRANT"),
+    ],
+)
+async def test_a_right_that_is_missing_is_told_at_opening(
+    without: str, told: str, role: str, postgres_schema: Schema, postgres_admin: Admin
+) -> None:
+    store = PostgresStore(postgres_schema.store, clock=ManualClock())
+    await store.open()
+    await store.close()
+    schema = f'"{postgres_schema.name}"'
+    postgres_admin.execute(GRANTS.format(schema, role))
+    postgres_admin.execute(
+        f"REVOKE {without.format(schema)} FROM {role}; GRANT SELECT ON {schema}.migrations TO {role}"
+    )
+    for migrate in (True, False):
+        with pytest.raises(StoreMismatch, match=f"cannot be used by role {role}: it lacks .*{told}"):
+            await store_as(role, postgres_schema).open(migrate=migrate)
+
+
+def test_a_table_migrations_of_others_is_told_as_such(postgres_schema: Schema, postgres_admin: Admin) -> None:
+    name = f'"{postgres_schema.name}"'
+    postgres_admin.execute(f"CREATE SCHEMA {name}; CREATE TABLE {name}.migrations (id int)")
+    for arguments in (["migrate"], ["migrate", "--plan"], ["runs", "list"]):
+        result = call(*arguments, "--store", postgres_schema.store)
+        assert (result.exit_code, "table migrations that is not ours; choose another" in result.stderr) == (1, True)
+
+
+# -- options ----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_name_of_the_application_is_that_of_the_url(postgres_migrated: Schema, postgres_admin: Admin) -> None:
+    place = place_of(f"{postgres_migrated.store}&application_name=billing")
+    connection = await connect(place)
+    assert await connection.fetchval("SHOW application_name") == "billing"
+    await connection.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://host/db?schema=a&schema=b", "the option 'schema' more than once"),
+        ("postgresql://host/db?listen=mysql://me:hunter2@host/db", "not 'mysql://me:***@host/db'"),
+    ],
+)
+def test_an_option_that_cannot_be_meant_is_refused_without_secrets(url: str, shown: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        place_of(url)
+    assert shown in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_host_and_password_may_stand_among_the_options() -> None:
+    place = place_of("postgresql:///db?host=/var/run/postgresql&user=me&password=hunter2")
+    assert "hunter2" not in str(place)
+    assert "/var/run/postgresql" in str(place)
+    options = parse_qs(urlsplit(place.dsn).query)
+    assert (options["host"], options["password"]) == (["/var/run/postgresql"], ["hunter2"])

@@ -63,7 +63,11 @@ class Child:
         def listen() -> None:
             with open(reading, "rb") as lines:
                 for line in lines:
-                    said(self, msgspec.json.decode(line))
+                    try:
+                        event = msgspec.json.decode(line)
+                    except msgspec.DecodeError:
+                        continue  # It was killed in the middle of it.
+                    said(self, event)
 
         def wait() -> None:
             code = self._process.wait()
@@ -98,6 +102,8 @@ class Supervisor:
         self._tell = tell
         self._todo: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._children: list[Child] = []
+        #: Makes the child that is being started.
+        self._birth: threading.Thread | None = None
         #: The next pause of each place where a process died.
         self._pauses: dict[int, float] = {}
         #: What waits for its time.
@@ -129,9 +135,24 @@ class Supervisor:
     def _start(self, place: int) -> None:
         if self._stopping:
             return
-        child = Child(self._command, place, self._put_said, self._put_ended)
-        self._children.append(child)
-        self._after(_STABLE, lambda: self._stable(child))
+        failed: list[BaseException] = []
+
+        def bear() -> None:
+            try:
+                child = Child(self._command, place, self._put_said, self._put_ended)
+            except BaseException as error:
+                failed.append(error)
+            else:
+                self._children.append(child)
+                self._after(_STABLE, lambda: self._stable(child))
+
+        # In a thread: a signal comes to this one, and must not find a process that nobody knows of yet.
+        self._birth = birth = threading.Thread(target=bear, name="perdure-birth", daemon=True)
+        birth.start()
+        birth.join()
+        self._birth = None
+        if failed:
+            raise failed[0]
 
     def _put_said(self, child: Child, event: Event) -> None:
         self._todo.put(lambda: self._said(child, event))
@@ -185,6 +206,8 @@ class Supervisor:
             child.drain()
 
     def _kill(self) -> None:
+        if self._birth is not None and self._birth.ident is not None:
+            self._birth.join(_LAST_WORDS)
         for child in tuple(self._children):
             child.kill()
 

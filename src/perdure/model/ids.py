@@ -10,6 +10,8 @@ from perdure.model.errors import InvalidId
 #: Characters.
 MAX_RUN_ID = 512
 MAX_NAME = 255
+#: Bytes in UTF-8: three names together must fit into a row of a store's index.
+MAX_NAME_BYTES = 800
 
 _DERIVED = re.compile(r"(?:\.child\.\d+|\.all\.\d+\.\d+|~\d+|~(?:retry|fork)~[a-f][0-9a-f]{7})+\Z")
 _LINK = re.compile(r"^(.*)~(\d+)$", re.DOTALL)
@@ -46,7 +48,11 @@ def check_known_id(text: object) -> str:
 
 def check_name(text: object, what: str = "a name") -> str:
     """The name itself; raises `InvalidId`."""
-    return _check(text, what, MAX_NAME)
+    name = _check(text, what, MAX_NAME)
+    size = len(name.encode())
+    if size > MAX_NAME_BYTES:
+        raise InvalidId(f"{what} has {size} bytes as UTF-8, more than the {MAX_NAME_BYTES} allowed: {name[:40]!r}...")
+    return name
 
 
 def child_id(parent: str, seq: int) -> str:

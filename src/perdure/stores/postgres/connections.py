@@ -12,6 +12,7 @@ import time  # noqa: TID251  # how long a lock is waited for is elapsed time, no
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum, auto
 from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 import asyncpg
 from asyncpg import exceptions as pg
@@ -97,9 +98,18 @@ def _is_unasked_bouncer(error: BaseException) -> bool:
     return isinstance(error, pg.ProtocolViolationError) and "startup parameter" in str(error)
 
 
+def said(error: BaseException) -> str:
+    """What happened, in words where the driver has none, or others than ours."""
+    if isinstance(error, TimeoutError) and not str(error):
+        return "it did not answer in time"
+    if isinstance(error, asyncpg.InterfaceError) and not isinstance(error, asyncpg.ClientConfigurationError):
+        return "the connection was lost"  # "another operation is in progress", "connection is closed"...
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
 def told(place: Place, error: BaseException) -> StoreError:
     """The error to give to a caller."""
-    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    what = said(error)
     match fault_of(error):
         case Fault.STORE:
             return StoreMismatch(f"the store {place} cannot be used: {what}; {_advice(place, error)}")
@@ -253,7 +263,9 @@ async def connect(
 ) -> asyncpg.Connection[Any]:
     """A connection. Raises `StoreUnavailable` and `StoreMismatch`."""
     pooled = place.pgbouncer and dsn is None
-    settings = {} if pooled else {"application_name": "perdure", **_SETTINGS}
+    settings = {} if pooled else dict(_SETTINGS)
+    if not pooled and "application_name=" not in urlsplit(dsn or place.dsn).query:
+        settings["application_name"] = "perdure"
     try:
         return await asyncpg.connect(
             dsn or place.dsn,

@@ -19,7 +19,7 @@ from typing import Any, Final
 import asyncpg
 
 from perdure.model.errors import StoreError
-from perdure.stores.postgres.connections import connect, let_go
+from perdure.stores.postgres.connections import connect, let_go, said
 from perdure.stores.postgres.place import Place
 
 log = logging.getLogger("perdure.store")
@@ -101,7 +101,9 @@ class Hints:
                     await let_go(connection)
             except _FAULTS as error:
                 if not lost:
-                    log.warning("perdure: hears of changes in %s by polling only, for now: %s", self._place, error)
+                    log.warning(
+                        "perdure: hears of changes in %s by polling only, for now: %s", self._place, said(error)
+                    )
                 lost = True
                 await self._pause(back_off)
                 back_off = min(back_off * 2, _LONGEST_BACK_OFF)
@@ -211,7 +213,10 @@ class Teller:
                         await connection.execute("SET synchronous_commit = off")
                     await say(connection, self.channel, what, self.me)
                 except _FAULTS as error:
-                    log.debug("perdure: others were not told of a change, and find it by polling: %s", error)
+                    log.debug("perdure: others were not told of a change, and find it by polling: %s", said(error))
+                    if connection is not None:
+                        lost, connection = connection, None
+                        await let_go(lost)
                 await asyncio.sleep(_PAUSE)
         finally:
             if connection is not None:

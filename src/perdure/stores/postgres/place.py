@@ -17,9 +17,9 @@ _LONGEST_NAME: Final = 63
 #: What of a URL's query is ours; the driver's own follow.
 _OPTIONS: Final = ("schema", "pgbouncer", "listen")
 _DRIVERS: Final = (
-    "application_name", "gsslib", "krbsrvname", "passfile", "service", "servicefile", "ssl_max_protocol_version",
-    "ssl_min_protocol_version", "sslcert", "sslcrl", "sslkey", "sslmode", "sslnegotiation", "sslpassword", "sslrootcert",
-    "target_session_attrs",
+    "application_name", "database", "dbname", "gsslib", "host", "krbsrvname", "passfile", "password", "port", "service",
+    "servicefile", "ssl_max_protocol_version", "ssl_min_protocol_version", "sslcert", "sslcrl", "sslkey", "sslmode",
+    "sslnegotiation", "sslpassword", "sslrootcert", "target_session_attrs", "user",
 )  # fmt: skip
 
 
@@ -36,7 +36,7 @@ class Place(Struct, frozen=True):
     def __str__(self) -> str:
         """For messages: without the password."""
         parts = urlsplit(self.dsn)
-        host = parts.netloc.rpartition("@")[2]
+        host = parts.netloc.rpartition("@")[2] or dict(parse_qsl(parts.query)).get("host", "")
         return f"postgresql://{host}{parts.path} (schema {self.schema})"
 
     @property
@@ -54,9 +54,14 @@ def place_of(url: str) -> Place:
     try:
         parts = urlsplit(url)
         _ = parts.port
-        given = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+        pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError as error:
         raise UsageError(f"the store URL {without_secrets(url)} cannot be read: {error}") from None
+    given = dict(pairs)
+    if len(given) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = min(name for name in given if names.count(name) > 1)
+        raise UsageError(f"the store URL has the option {shown(twice)} more than once; give it once")
     unknown = given.keys() - {*_OPTIONS, *_DRIVERS}
     if unknown:
         raise UsageError(
@@ -73,7 +78,7 @@ def place_of(url: str) -> Place:
     listen = given.pop("listen", None)
     if listen is not None and not re.match(r"postgres(ql)?://", listen):
         raise UsageError(
-            f"in the store URL, listen must be the postgresql:// URL of the server itself, not {shown(listen)}"
+            f"in the store URL, listen must be the postgresql:// URL of the server itself, not {shown(without_secrets(listen))}"
         )
     dsn = urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(given), ""))
     return Place(dsn, schema, pgbouncer, listen or (None if pgbouncer else dsn))

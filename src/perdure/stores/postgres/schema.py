@@ -32,6 +32,25 @@ _THERE: Final = """
     WHERE n.nspname = $1 AND c.relname IN ('migrations', 'runs')
 """
 
+#: Rights that the role of this session lacks: what it is, on what. (Of migrations only a migration writes.)
+_LACKING: Final = """
+    SELECT r.lacks, 'table', c.relname FROM pg_class AS c
+    CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS r (lacks)
+    WHERE c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1)
+    AND (c.relname <> 'migrations' OR r.lacks = 'SELECT') AND pg_get_userbyid(c.relowner) IN (
+        SELECT pg_get_userbyid(o.relowner) FROM pg_class AS o WHERE o.relnamespace = c.relnamespace AND o.relname = 'runs'
+    ) AND CASE c.relkind WHEN 'r' THEN NOT has_table_privilege(c.oid, r.lacks) END
+    UNION ALL
+    SELECT 'USAGE', 'sequence', c.relname FROM pg_class AS c
+    WHERE c.relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1)
+    AND CASE c.relkind WHEN 'S' THEN NOT has_sequence_privilege(c.oid, 'USAGE') END
+    UNION ALL
+    SELECT 'EXECUTE', 'function', p.proname FROM pg_proc AS p
+    WHERE p.pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1) AND NOT has_function_privilege(p.oid, 'EXECUTE')
+"""
+#: So many of them are told.
+_SHOWN: Final = 4
+
 #: What the driver raises, also where the connection is lost.
 _DRIVERS: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
 
@@ -50,9 +69,10 @@ async def prepare(connection: asyncpg.Connection[Any], place: Place, *, migrate:
             lacking = [each for each in todo if each.number <= NEEDED]
             if lacking:
                 raise _lacking(place, lacking)
-            return
+            todo = ()
         for migration in todo:
             await _apply(connection, place, migration)
+        await _check_rights(connection, place)
     except asyncpg.LockNotAvailableError as error:
         raise StoreUnavailable(
             f"the store {place} is being migrated by another process for more than {_PATIENCE}; try again, or look for it"
@@ -74,7 +94,12 @@ async def pending(connection: asyncpg.Connection[Any], place: Place) -> Sequence
         if there:
             raise StoreMismatch(f"the store {place} has a table runs that is not ours; choose another schema")
         return known
-    rows = await connection.fetch(f"SELECT number, serves FROM {place.quoted}.migrations")
+    try:
+        rows = await connection.fetch(f"SELECT number, serves FROM {place.quoted}.migrations")
+    except asyncpg.UndefinedColumnError as error:
+        raise StoreMismatch(
+            f"the store {place} has a table migrations that is not ours; choose another schema: ?schema=..."
+        ) from error
     done = {row["number"] for row in rows}
     serves = max((row["serves"] for row in rows), default=0)
     if serves > known[-1].number:
@@ -83,6 +108,20 @@ async def pending(connection: asyncpg.Connection[Any], place: Place) -> Sequence
             f"knows up to {known[-1].number}: update Perdure to use it"
         )
     return [each for each in known if each.number not in done]
+
+
+async def _check_rights(connection: asyncpg.Connection[Any], place: Place) -> None:
+    """Raises `StoreMismatch` if this role may not do all that we do with what a migration made."""
+    lacking = await connection.fetch(_LACKING, place.schema)
+    if lacking:
+        role = await connection.fetchval("SELECT current_user")
+        rights = ", ".join(f"{right} on {kind} {name}" for right, kind, name in lacking[:_SHOWN])
+        more = f" and {len(lacking) - _SHOWN} more" if len(lacking) > _SHOWN else ""
+        raise StoreMismatch(
+            f"the store {place} cannot be used by role {role}: it lacks {rights}{more}; as the role that migrated, GRANT "
+            f"SELECT, INSERT, UPDATE, DELETE ON ALL TABLES, USAGE ON ALL SEQUENCES and EXECUTE ON ALL FUNCTIONS IN SCHEMA "
+            f"{place.quoted}"
+        )
 
 
 async def _apply(connection: asyncpg.Connection[Any], place: Place, migration: Migration) -> None:
