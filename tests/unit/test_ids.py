@@ -98,3 +98,10 @@ def test_derived_ids_are_made_from_their_parts_alone() -> None:
     assert fan_id("p", 5, 0) == "p.all.5.0"
     assert step_id("p", 7, 2) == "p:7:2"
     assert child_id(next_link("p"), 0) == "p~1.child.0"
+
+
+def test_f5_a_name_of_more_bytes_than_an_index_takes_is_refused() -> None:
+    assert check_name("\U0001f600" * 200) == "\U0001f600" * 200
+    with pytest.raises(InvalidId, match="a token has 804 bytes as UTF-8, more than the 800 allowed"):
+        check_name("\U0001f600" * 201, "a token")
+    assert check_name("語" * MAX_NAME)
