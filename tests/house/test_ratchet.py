@@ -54,6 +54,9 @@ FULL_CLASSES: dict[str, Allowed] = {
     "perdure.engine.settings.Settings": Allowed(16, "one field a setting"),
     "perdure.engine.settings.SettingsKeywords": Allowed(16, "one field a setting"),
     "perdure.model.steps.Step": Allowed(15, "a row of a run's timeline"),
+    "perdure.cli.supervisor.Supervisor": Allowed(
+        11, "its queue, and all that is waited for: a signal's handler finds it there"
+    ),
     "perdure.ports.store.Process": Allowed(11, "what a process says of itself, as `perdure fleet` shows it"),
     "perdure.model.commit.TurnCommit": Allowed(25, ROW),
     "perdure.stores.memory.tables.Tables": Allowed(13, "one dict a table"),
