@@ -45,20 +45,22 @@ WIDE_CLASSES: dict[str, Allowed] = {
     "perdure.stores.sqlite.store.SqliteStore": Allowed(25, "the port's verbs, and what tools ask of a file"),
 }
 FULL_CLASSES: dict[str, Allowed] = {
-    "perdure.core.operation.Operation": Allowed(17, "what was issued, what resolves it, what its attempts came to"),
+    "perdure.core.operation.Operation": Allowed(
+        20, "what was issued, what resolves and undoes it, what its attempts came to"
+    ),
     "perdure.engine.engine.Engine": Allowed(12, "one field a part, started and stopped in one place"),
     "perdure.engine.events.Lifecycle": Allowed(12, "an event's facts, flat as subscribers and logs want them"),
     "perdure.engine.held.Held": Allowed(
         17, "all that is in flight for one run: in two places it could disagree with itself"
     ),
-    "perdure.engine.settings.Settings": Allowed(16, "one field a setting"),
-    "perdure.engine.settings.SettingsKeywords": Allowed(16, "one field a setting"),
+    "perdure.engine.settings.Settings": Allowed(17, "one field a setting"),
+    "perdure.engine.settings.SettingsKeywords": Allowed(17, "one field a setting"),
     "perdure.model.steps.Step": Allowed(15, "a row of a run's timeline"),
     "perdure.cli.supervisor.Supervisor": Allowed(
         11, "its queue, and all that is waited for: a signal's handler finds it there"
     ),
     "perdure.ports.store.Process": Allowed(11, "what a process says of itself, as `perdure fleet` shows it"),
-    "perdure.model.commit.TurnCommit": Allowed(25, ROW),
+    "perdure.model.commit.TurnCommit": Allowed(26, ROW),
     "perdure.stores.memory.tables.Tables": Allowed(13, "one dict a table"),
     "perdure.stores.postgres.store._Open": Allowed(11, "what there is while the store is open, a part each"),
     "perdure.model.run.NewRun": Allowed(17, ROW),

@@ -328,9 +328,9 @@ def _never_began(instance: Instance, turn: Turn) -> bool:
     """True if the turn gave up what it had asked for itself, and what would have been let go a turn later: steps begin between
     turns, and what never began need not be undone. (Which of the two it was is recorded.)"""
     new = {operation.seq for operation in turn.issued}
+    cancelled = instance.undoing is not None and instance.undoing.order is not None
     return any(
-        operation.seq in new
-        and (operation.undo is not None or (operation.op in ("child", "join") and instance.cancel_order is not None))
+        operation.seq in new and (operation.undo is not None or (operation.op in ("child", "join") and cancelled))
         for operation in turn.abandoned
     )
 

@@ -24,6 +24,7 @@ from perdure.core.loop import Spin, Task, TimerHandle
 from perdure.core.operation import Operation
 from perdure.core.replay import Recorded, note_attempt, revive
 from perdure.core.turn import Arrival, Blocked, Body, Cancelled, Failed, Outcome, StepDone, Turn
+from perdure.core.undoing import Undoing
 from perdure.model.cancelling import NAME, order_of
 from perdure.model.errors import DeadlockError, ForbiddenInWorkflow
 from perdure.model.failure import capture, decode_failure, encode_failure, restore
@@ -110,6 +111,11 @@ class Instance(Issuing):
         if turn.entries or turn.reopened:
             self._turn = turn
         return turn
+
+    @property
+    def undoing(self) -> Undoing | None:
+        """What there is to be undone; None if nothing ever came up."""
+        return self._open.undoing
 
     def next_due(self) -> int | None:
         """When the earliest open timer or bounded wait is due (microseconds); None without one."""
@@ -370,7 +376,7 @@ class Instance(Issuing):
         self.loop.let_go()
 
     def _outcome(self, main: Task[Any]) -> Outcome:
-        order = self.cancel_order
+        order = None if self.undoing is None else self.undoing.order
         return ending(
             main,
             self._successor,

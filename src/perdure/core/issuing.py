@@ -16,7 +16,6 @@ from perdure.core.pending import Pending
 from perdure.core.replay import Recorded
 from perdure.core.turn import Turn
 from perdure.model.attributes import merged
-from perdure.model.cancelling import CancelOrder
 from perdure.model.errors import PerdureError
 from perdure.model.failure import Failure
 from perdure.model.gates import Ask
@@ -71,16 +70,6 @@ class Issuing:
     @property
     def inbox(self) -> Inbox:
         return self._open.inbox
-
-    @property
-    def undoes(self) -> bool:
-        """True if there is, or was, something that may be undone."""
-        return self._open.undoing is not None
-
-    @property
-    def cancel_order(self) -> CancelOrder | None:
-        """The cancel with undo that was delivered to the body."""
-        return None if self._open.undoing is None else self._open.undoing.order
 
     def describe(self) -> str:
         """For messages."""

@@ -191,7 +191,7 @@ def _effects(standing: Standing, instance: Instance, turn: Turn) -> dict[str, An
 
 def _passed_on(standing: Standing, instance: Instance, turn: Turn) -> Iterable[Outgoing]:
     """The cancel with undo that this run was given, for its children."""
-    order = instance.cancel_order
+    order = None if instance.undoing is None else instance.undoing.order
     if order is not None:
         mine = order.passed_on(standing.key)
         for child_id in dict.fromkeys(turn.passed_on):

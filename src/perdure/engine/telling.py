@@ -57,7 +57,7 @@ class Telling:
             self.values(held.key, commit.values)
         if commit.status is Status.DEAD:
             self.events.dead(held.key.id)
-        if log.isEnabledFor(logging.INFO) or held.instance.undoes:
+        if log.isEnabledFor(logging.INFO) or held.instance.undoing is not None:
             _note(held, commit)
         if not self.events.wanted:
             return
