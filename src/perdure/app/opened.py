@@ -36,6 +36,10 @@ class Opened(ABC):
     async def launch(self, definition: Any, input: bytes, options: StartOptions) -> RunHandle[Any]:
         """See `perdure.authoring.ambient.Launcher`."""
 
+    @abstractmethod
+    async def deliver(self, question: Any, update_id: str, reply: str | None) -> None:
+        """See `perdure.authoring.ambient.Launcher`."""
+
     def __init__(
         self,
         url: str = "sqlite:///perdure.db",
