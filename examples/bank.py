@@ -10,7 +10,7 @@ import asyncio
 import random
 import sys
 
-from perdure import Context, Perdure, RunNotFound, workflow
+from perdure import Context, Perdure, RunHandle, RunNotFound, workflow
 from perdure.patterns.entity import call_entity, entity
 
 
@@ -51,12 +51,10 @@ async def run(accounts: int, transfers: int) -> None:
     async with app:
         print("open", flush=True)
         for batch in range(0, transfers, 10):
-            runs = [
-                await app.start(
-                    transfer, *map(str, dice.sample(range(accounts), 2)), dice.randint(1, 80), id=f"t{number}"
-                )
-                for number in range(batch, min(batch + 10, transfers))
-            ]
+            runs: list[RunHandle[bool]] = []
+            for number in range(batch, min(batch + 10, transfers)):
+                source, target = dice.sample(range(accounts), 2)
+                runs.append(await app.start(transfer, str(source), str(target), dice.randint(1, 80), id=f"t{number}"))
             moved = await asyncio.gather(*(each.result() for each in runs))
             print(f"{batch + len(runs)} transfers, of the last ones {sum(moved)} went through", flush=True)
 
@@ -74,4 +72,4 @@ async def total(accounts: int) -> None:
 
 if __name__ == "__main__":
     command, *numbers = sys.argv[1:]
-    asyncio.run({"run": run, "sum": total}[command](*map(int, numbers)))
+    asyncio.run(run(*map(int, numbers)) if command == "run" else total(int(numbers[0])))
