@@ -2,8 +2,8 @@
 
     python examples/approval.py 8080 950 ada bob      # prints a link for each of them, and who decided
 
-Open one of the links. Kill the program and start it again as you like: the links still work. (After a kill it takes as long as a
-lease until somebody takes the run over: here two seconds.)
+Open one of the links. Kill the program and start it again as you like: the links still work. (After a kill it takes as long
+as a lease until somebody takes the run over: here two seconds.)
 (The HTTP server here is just long enough for the example. Serve `webhooks(app)` with the one that you have.)
 """
 

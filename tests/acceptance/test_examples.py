@@ -255,6 +255,7 @@ async def test_an_expense_is_approved_on_its_page_also_after_a_kill(tmp_path: Pa
         await program.kill(signal.SIGTERM)
     link = next(line for line in lines if line.startswith("bob:")).split()[-1]
     async with running(tmp_path, *arguments) as program:
+        status, page = 0, ""
         for attempt in range(100):
             try:
                 status, page = await asyncio.to_thread(fetched, link)
@@ -292,3 +293,17 @@ async def test_trips_are_booked_whole_or_not_at_all_whatever_fails_and_whoever_i
             f"customer-{n}: 3 bookings" for n in range(20) if f"customer-{n}" not in sold_out
         )
         await agency.kill(signal.SIGINT)
+
+
+# ---------------------------------------------------------------- bank
+
+
+async def test_a_bank_that_is_killed_again_and_again_loses_no_cent(tmp_path: Path) -> None:
+    for kill in (1, 3, 5):
+        async with running(tmp_path, "bank", "run", 5, 80) as program:
+            for _ in range(kill):
+                await program.line("transfers")
+            await program.kill(signal.SIGKILL)
+    lines = await run(tmp_path, "bank", "run", 5, 80)
+    assert lines[-1].startswith("80 transfers")
+    assert await run(tmp_path, "bank", "sum", 5) == ["500 in 5 accounts"]

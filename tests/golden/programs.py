@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -35,6 +35,7 @@ from perdure.model.cancelling import CancelOrder
 from perdure.model.commit import Send
 from perdure.model.messages import MessageKind, Outgoing
 from perdure.patterns.accumulate import accumulate
+from perdure.patterns.entity import call_entity, definition_of, entity, signal_entity
 from perdure.stores.memory import MemoryStore
 from perdure.testing import TestApp
 
@@ -715,6 +716,46 @@ async def drive_queued(app: TestApp) -> RunHandle[Any]:
     return run
 
 
+# ---------------------------------------------------------------- entities
+
+
+@entity(name="golden", link=4)
+class Golden:
+    items: list[str] = field(default_factory=list)
+
+    async def put(self, item: str) -> int:
+        self.items.append(item)
+        return len(self.items)
+
+    async def slowly(self, item: str) -> str:
+        await asyncio.sleep(1)
+        self.items.append(str(await echo(len(item))))
+        return item
+
+
+@workflow
+async def puts(ctx: Context) -> list[Any]:
+    got: list[Any] = [await call_entity(ctx, Golden, "g").put("one")]
+    await signal_entity(ctx, Golden, "g").put("two")
+    got.append(await call_entity(ctx, Golden, "g").slowly("three"))
+    return got
+
+
+async def drive_puts(app: TestApp) -> RunHandle[Any]:
+    run = await app.start(puts, id="golden")
+    await app.tick(2)
+    return run
+
+
+async def drive_entity(app: TestApp) -> RunHandle[Any]:
+    await app.entity(Golden, "g").put("outside")
+    await drive_puts(app)
+    return app.get_run("entity:golden:g")
+
+
+LIVE: Any = definition_of(Golden).workflow
+
+
 # ---------------------------------------------------------------- their names
 
 Drive = Callable[[TestApp], Coroutine[Any, Any, RunHandle[Any]]]
@@ -743,6 +784,8 @@ PROGRAMS = {
     "cancelled": Program(cancelled, drive_cancelled),
     "failed": Program(failed, drive_failed),
     "logged": Program(logged, drive_logged),
+    "puts": Program(puts, drive_puts),
+    "entity": Program(LIVE, drive_entity),
     "places": Program(places, drive_places),
     "updates": Program(updates, drive_updates),
     "events": Program(events, drive_events),

@@ -206,6 +206,11 @@ async def published(program: Program, node: Node) -> Any:
 
 
 @kind
+async def send(program: Program, node: Node) -> None:
+    program.run.send(f"reply:{node.numbers[0]}", b"1")
+
+
+@kind
 async def child(program: Program, node: Node) -> Any:
     id = f"{program.run.run.id}.child.{program.run.reserve()}"
     refusal = REFUSAL if node.numbers[0] < 10 else None

@@ -40,6 +40,10 @@ class Opened(ABC):
     async def _declare_queues(self, engine: Engine) -> None:
         """Have the store know what queues let through, before anybody works."""
 
+    @abstractmethod
+    async def deliver(self, question: Any, update_id: str, reply: str | None) -> None:
+        """See `perdure.authoring.ambient.Launcher`."""
+
     def __init__(
         self,
         url: str = "sqlite:///perdure.db",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
+from perdure.app.addressing import Addressing
 from perdure.app.cancelling import Cancelling
 from perdure.app.finding import Finding
 from perdure.app.operating import Operating
-from perdure.app.publishing import Publishing
 from perdure.app.queueing import Queueing
 from perdure.app.urls import open_store
 from perdure.authoring.validators import Validator
@@ -24,7 +24,7 @@ from perdure.model.run import DEFAULT_NAMESPACE
 R = TypeVar("R")
 
 
-class Perdure(Publishing, Queueing, Finding, Operating, Cancelling):
+class Perdure(Addressing, Queueing, Finding, Operating, Cancelling):
     """Durable workflows on one store.
 
     `url`: `sqlite:///orders.db` (a path; four slashes for an absolute one; `?synchronous=NORMAL` trades the last commits of a

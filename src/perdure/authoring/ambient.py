@@ -30,6 +30,11 @@ class Launcher(Protocol):
         """Start a run of `definition` (a `WorkflowDefinition`) with this encoded and checked input."""
         ...
 
+    def deliver(self, question: Any, update_id: str, reply: str | None, /) -> Coroutine[Any, Any, None]:
+        """Send an update (a `perdure.authoring.asking.Question`) to its run, which is started if it is not there, once for
+        each id. `reply`: the token that its answer goes to."""
+        ...
+
 
 _entered: ContextVar[tuple[Launcher, ...]] = ContextVar("perdure_entered_apps", default=())
 _open: list[Launcher] = []

@@ -15,7 +15,7 @@ from perdure.model import values
 from perdure.model.durations import unsigned_micros
 from perdure.model.errors import InvalidValue
 from perdure.model.ids import check_name
-from perdure.model.updates import Asked, answer_key, decode_asked, encode_rejection
+from perdure.model.updates import Asked, decode_asked
 
 T = TypeVar("T")
 
@@ -82,6 +82,6 @@ async def _fitting(
                 bytes(asked.arg), type, what=f"the argument of update {name!r} of {instance.describe()}"
             )
         except InvalidValue as error:
-            instance.set_value(answer_key(asked.id), encode_rejection(str(error)))
+            Update(instance, open, name, asked.id, None, asked.reply).reject(str(error))
         else:
-            return Update(instance, open, name, asked.id, arg)
+            return Update(instance, open, name, asked.id, arg, asked.reply)

@@ -40,9 +40,13 @@ def _called(function: FunctionType) -> Iterator[object]:
         yield function.__globals__.get(name)
     for cell in function.__closure__ or ():
         try:
-            yield cell.cell_contents
+            value = cell.cell_contents
         except ValueError:  # Not assigned yet.
             continue
+        if isinstance(value, tuple):  # functions that it was made for
+            yield from cast("tuple[object, ...]", value)
+        else:
+            yield value
 
 
 def _names(code: CodeType) -> Iterator[str]:

@@ -7,11 +7,10 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from perdure.model.history import Entry, Event, Op
+from perdure.model.history import MOMENTS, Entry, Event, Op
 from perdure.model.steps import State, Step, fold
 
 _STEPS = frozenset({Op.STEP, Op.LOCAL})
-_MOMENTS = frozenset({Op.SPAWN, Op.VALUE})
 
 
 class Kind(StrEnum):
@@ -60,7 +59,7 @@ def bounds(rows: Iterable[Row], start: int, end: int) -> tuple[int, int]:
 
 
 def _spans(step: Step, attempts: Iterable[Entry], now: int) -> Iterable[Span]:
-    if step.op in _MOMENTS:
+    if step.op in MOMENTS:
         return [Span(step.issued_at, step.issued_at, Kind.WORK)]
     end = step.ended_at
     if step.op not in _STEPS:

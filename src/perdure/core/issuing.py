@@ -184,6 +184,10 @@ class Issuing:
         """Wait for the end of a child started before."""
         return self._await_child(self._issue(Op.JOIN, child_id), decode, refusal)
 
+    def send(self, token: str, payload: bytes) -> None:
+        """Send a signal to a token of the run's namespace, with this turn's commit."""
+        self._issue(Op.SEND, token, payload)
+
     def set_value(self, key: str, value: bytes) -> None:
         """Publish a value."""
         self._issue(Op.VALUE, key, value)

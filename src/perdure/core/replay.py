@@ -16,7 +16,7 @@ import msgspec
 from perdure.core.loop import WorkflowLoop
 from perdure.core.operation import Operation
 from perdure.model.errors import NonDeterminismError
-from perdure.model.history import Entry, Event, Op
+from perdure.model.history import MOMENTS, Entry, Event, Op
 from perdure.model.shown import told
 
 _DELIVERED = frozenset({Event.RESOLVED, Event.FAILED, Event.CANCEL})
@@ -29,7 +29,6 @@ _STEPS = frozenset({Op.STEP, Op.LOCAL})
 _REVIVED = frozenset({Event.REQUEUED, Event.FORKED})
 #: Named after the run that started them.
 _FAMILY = frozenset({Op.CHILD, Op.SPAWN, Op.JOIN})
-_FORGOTTEN = frozenset({Op.SPAWN, Op.VALUE, Op.ATTRIBUTES})
 _NOT_USERS = frozenset({"perdure", "asyncio"})
 
 
@@ -230,7 +229,7 @@ def _open(entries: Sequence[Entry]) -> set[int] | None:
     """The positions that wait at the end of the history; None where a requeue or fork makes that a matter of the replay."""
     if any(entry.event in _REVIVED for entry in entries):
         return None
-    opened = {entry.seq for entry in entries if entry.event is Event.SCHEDULED and entry.op not in _FORGOTTEN}
+    opened = {entry.seq for entry in entries if entry.event is Event.SCHEDULED and entry.op not in MOMENTS}
     return opened - {entry.seq for entry in entries if entry.event in _CLOSED}
 
 

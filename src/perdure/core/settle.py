@@ -17,11 +17,11 @@ from perdure.model.endings import cancelled_failure
 from perdure.model.events import EventWait, match_facets
 from perdure.model.failure import Failure, capture, encode_failure
 from perdure.model.history import Entry, Event, Op
-from perdure.model.messages import Outgoing
+from perdure.model.messages import MessageKind, Outgoing
 from perdure.model.run import RunKey, Status
 
 _CHILDREN = frozenset({Op.CHILD, Op.SPAWN})
-_MATTERS = frozenset({Op.CHILD, Op.SPAWN, Op.JOIN, Op.SIGNAL, Op.EVENT, Op.VALUE, Op.ATTRIBUTES})
+_MATTERS = frozenset({Op.CHILD, Op.SPAWN, Op.JOIN, Op.SIGNAL, Op.EVENT, Op.VALUE, Op.ATTRIBUTES, Op.SEND})
 
 
 class Standing(Struct, frozen=True, gc=False):
@@ -183,7 +183,7 @@ def _effects(standing: Standing, instance: Instance, turn: Turn) -> dict[str, An
         "children": tuple(_new_children(issued, reopened, closed)),
         "joins": tuple(_joins(issued, reopened, closed)),
         "cancels": tuple(o.name for o in turn.abandoned if o.op is Op.CHILD and o.seq not in new and o.key is not None),
-        "sends": tuple(_passed_on(standing, instance, turn)),
+        "sends": (*_passed_on(standing, instance, turn), *_sent(instance, issued)),
         "values": tuple((o.name, o.payload) for o in issued if o.op is Op.VALUE),
         "attributes": instance.run.attributes if any(o.op is Op.ATTRIBUTES for o in issued) else None,
     }
@@ -209,6 +209,14 @@ def _gates(turn: Turn) -> dict[str, Any]:
         "asks": tuple(operation.gate for operation in asking),
         "releases": tuple(seq for seq in over if seq not in new),
     }
+
+
+def _sent(instance: Instance, issued: Iterable[Operation]) -> Iterable[Outgoing]:
+    """What the body sends to tokens."""
+    space = instance.run.namespace
+    for operation in issued:
+        if operation.op is Op.SEND:
+            yield Outgoing(kind=MessageKind.SIGNAL, token=operation.name, payload=operation.payload, namespace=space)
 
 
 def _token_waits(issued: Iterable[Operation], closed: set[int]) -> Iterable[TokenWait]:

@@ -263,6 +263,9 @@ class Executor:
         parent = held.instance.run.parent if commit.status in TERMINAL else None
         if parent is not None:
             self.nudges.run(parent.incarnation)
+        for message in commit.sends:
+            if message.token is not None:
+                self.nudges.token(message.token)
         if parent is not None or commit.children or commit.cancels or commit.sends or commit.successor is not None:
             self.on_room(0)
         if commit.cancels or commit.status in (Status.CANCELLED, Status.DEAD):

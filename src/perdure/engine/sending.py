@@ -8,7 +8,7 @@ from typing import Any
 from perdure.engine.committer import Broken
 from perdure.engine.engine import Engine
 from perdure.model import values
-from perdure.model.commit import Applied, Ended, Missing, Send
+from perdure.model.commit import Answer, Applied, Ended, Missing, Send
 from perdure.model.errors import RunEnded, RunNotFound, UsageError
 from perdure.model.ids import check_name
 from perdure.model.messages import MessageKind, Outgoing
@@ -59,7 +59,11 @@ async def send(engine: Engine, message: Outgoing) -> None:
 
 async def accepted(engine: Engine, message: Outgoing) -> RunKey | None:
     """As `send`; gives the run whose inbox it went to, None if it was there before (or is kept at its token)."""
-    answer = await engine.ask(Send(message))
+    return delivered(await engine.ask(Send(message)), message)
+
+
+def delivered(answer: Answer, message: Outgoing) -> RunKey | None:
+    """What the store's answer to a message says. Raises as `send` does."""
     if isinstance(answer, Missing):
         raise RunNotFound(f"there is no run {message.run_id!r} to send {message.name!r} to")
     if isinstance(answer, Ended):

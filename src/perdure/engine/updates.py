@@ -47,14 +47,16 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
         values.check_hint(self.type, f"the answer to update {self.name!r}")
 
 
-def outgoing_update(name: str, update_id: str, arg: bytes, *, run_id: str, incarnation: int | None = None) -> Outgoing:
+def outgoing_update(
+    name: str, update_id: str, arg: bytes, *, run_id: str, incarnation: int | None = None, reply: str | None = None
+) -> Outgoing:
     """An update on its way; `arg` is JSON."""
     return Outgoing(
         kind=MessageKind.UPDATE,
         run_id=run_id,
         incarnation=incarnation,
         name=name,
-        payload=encode_asked(update_id, arg),
+        payload=encode_asked(update_id, arg, reply),
         dedup=answer_key(update_id),
     )
 
@@ -114,8 +116,10 @@ async def answer(engine: Engine, key: RunKey, update_id: str, where: str) -> byt
 
 
 def outcome(update_id: str, data: bytes, type: Any, what: str) -> Outcome:
-    """What an answer says to its caller. Raises `InvalidValue`."""
+    """What an answer says to its caller. Raises `InvalidValue`, and the error that the body answered with."""
     told = decode_answered(data)
     if told.rejected is not None:
         return Rejected(told.rejected)
+    if told.error is not None:
+        raise told.error
     return Accepted(update_id, values.decode(bytes(told.answer), type, what=what))

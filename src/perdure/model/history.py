@@ -45,8 +45,13 @@ class Op(StrEnum):
     SPAWN = "spawn"  # start a child run; resolves never
     JOIN = "join"  # wait for the end of a child started before
     UPDATE = "update"  # wait for an update by name, perhaps until `due`
+    SEND = "send"  # send a signal to a token; resolves never
     VALUE = "value"  # publish a value under a key; resolves never
     ATTRIBUTES = "attributes"  # put attributes over the run's; resolves never
+
+
+#: Operations that nobody waits for: they are done once they are written.
+MOMENTS = frozenset({Op.SPAWN, Op.SEND, Op.VALUE, Op.ATTRIBUTES})
 
 
 class Entry(Struct, frozen=True, gc=False):

@@ -8,7 +8,7 @@ from enum import StrEnum
 import msgspec
 from msgspec import Struct
 
-from perdure.model.history import Entry, Event, Op
+from perdure.model.history import MOMENTS, Entry, Event, Op
 from perdure.model.steplog import Logged, LogLine, Progress, decode_logged
 
 
@@ -68,8 +68,7 @@ def fold(entries: Iterable[Entry]) -> list[Step]:
 
 
 def _issued(entry: Entry, op: Op) -> Step:
-    # What nobody waits for is done once it is written.
-    state = State.COMPLETED if op in (Op.VALUE, Op.SPAWN, Op.ATTRIBUTES) else State.PENDING
+    state = State.COMPLETED if op in MOMENTS else State.PENDING
     return Step(
         seq=entry.seq, op=op, name=entry.name, state=state, input=entry.payload, issued_at=entry.at, due=entry.due
     )

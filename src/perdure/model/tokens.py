@@ -9,12 +9,12 @@ from typing import Final, Literal, TypeAlias
 from msgspec import Struct
 
 #: What a wait is for, in the words that people are shown.
-What: TypeAlias = Literal["webhook", "child", "breakpoint", "event", "task", "token"]
+What: TypeAlias = Literal["webhook", "child", "breakpoint", "event", "task", "reply", "token"]
 
 _HOOK: Final = "wh"
 _BREAK: Final = "bp"
 _TASK: Final = "task"
-_POINTS: Final[dict[str, What]] = {_HOOK: "webhook", _BREAK: "breakpoint", _TASK: "task"}
+_POINTS: Final[dict[str, What]] = {_HOOK: "webhook", _BREAK: "breakpoint", _TASK: "task", "reply": "reply"}
 
 
 class Shown(Struct, frozen=True):
@@ -37,6 +37,11 @@ def breakpoint_token(run_id: str, seq: int) -> str:
 def task_token(run_id: str, seq: int) -> str:
     """Of the external task that was asked for at position `seq`."""
     return f"{_TASK}:{run_id}:{seq}"
+
+
+def reply_token(run_id: str, seq: int) -> str:
+    """Of the answer that is waited for at position `seq`."""
+    return f"reply:{run_id}:{seq}"
 
 
 def hooked_run(token: str) -> str | None:

@@ -131,9 +131,13 @@ def _url(hook: Webhook) -> str | None:
         return None  # then only signals can answer
 
 
-def _names(given: object, what: str) -> tuple[str, ...]:
+def _names(given: Any, what: str) -> tuple[str, ...]:
     """Some names, each once. Raises `UsageError`."""
-    names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else ()
+    names: list[Any] = []
+    if isinstance(given, str):
+        names.append(given)
+    elif hasattr(given, "__iter__"):
+        names += given
     if not names:
         raise UsageError(f"an approval needs {what}: a text, or a list of them, not {shown(given)}")
     return tuple(dict.fromkeys(check_name(name, f"one of {what}") for name in names))
