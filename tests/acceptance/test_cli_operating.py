@@ -97,13 +97,13 @@ def test_retry_and_delete_what_filters_find(call: Call, tmp_path: Path) -> None:
     assert call("runs", "count").out == "1\n"
 
 
-@pytest.mark.parametrize("verb", ["retry", "delete", "pause", "unpause"])
+@pytest.mark.parametrize("verb", ["retry", "delete", "pause", "unpause", "cancel"])
 @pytest.mark.parametrize("arguments", [[], ["run-0", "--status", "failed"]], ids=["neither", "both"])
 def test_runs_are_named_or_described(call: Call, tmp_path: Path, verb: str, arguments: list[Any]) -> None:
     seed(tmp_path)
     answer = call("runs", verb, *arguments)
     assert answer.code == 2
-    assert f"runs {verb} takes either runs" in answer.err
+    assert f"runs {verb} takes the ids of runs, or filters" in answer.err
 
 
 def test_fork_and_redispatch(call: Call, tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ FULL_CLASSES: dict[str, Allowed] = {
     "perdure.stores.memory.tables.Tables": Allowed(13, "one dict a table"),
     "perdure.stores.postgres.store._Open": Allowed(11, "what there is while the store is open, a part each"),
     "perdure.model.run.NewRun": Allowed(17, ROW),
-    "perdure.model.run.Run": Allowed(35, ROW),
+    "perdure.model.run.Run": Allowed(36, ROW),
 }
 
 

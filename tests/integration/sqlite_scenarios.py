@@ -16,8 +16,10 @@ from perdure.model.commit import (
     NewChild,
     Published,
     Requeue,
+    Steer,
     TokenWait,
     TurnCommit,
+    Way,
     Write,
 )
 from perdure.model.run import Run, RunKey, Status
@@ -258,6 +260,10 @@ SCENARIOS: dict[str, Scenario] = {
     "publish": Scenario(audience, writing(published)),
     "listen": Scenario(audience, writing(listens, "listener")),
     "requeue": Scenario(failed, writing(lambda: [Requeue("r")])),
+    "steer": Scenario(
+        family,
+        writing(lambda: [Steer("detached", Way.PAUSE), Steer("detached", Way.REDISPATCH), Steer("awaited", Way.PAUSE)]),
+    ),
     "spoiled": Scenario(family, writing(spoiled, "awaited", "detached", refused=1)),
     "unblock": Scenario(blocked, unblocking),
     "claim": Scenario(crowd, claiming),

@@ -21,7 +21,9 @@ from perdure.engine.handle import RunHandle
 from perdure.model.errors import PerdureError
 
 #: For commands that act on runs.
-dry_run_option = click.option("--dry-run", is_flag=True, help="Change nothing; say what would be done.")
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="With filters: only say what would be done, and to which runs."
+)
 
 
 class Result(Struct, frozen=True):
@@ -86,4 +88,4 @@ def report_items(store: str, done: str, dry_run: bool, call: Callable[[Perdure],
     }
     lines = [styled(f"{item.id}: {said if item.outcome is Outcome.DONE else item.outcome}") for item in items]
     summary = styled(f"{counts[Outcome.DONE]} of {len(items)} runs {said}", "dim")
-    output().answer(document, lambda: Group(*lines, summary))
+    output().answer(document, lambda: Group(*lines, summary) if lines else styled("no run matches"))

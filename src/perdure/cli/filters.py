@@ -69,13 +69,12 @@ def any_given(given: dict[str, Any]) -> bool:
     return any(given[name] for name in _NAMES)
 
 
-def either(run_ids: Sequence[str], given: dict[str, Any], verb: str) -> None:
+def either(run_ids: Sequence[str], given: dict[str, Any], verb: str, *, dry_run: bool) -> None:
     """Raises `UsageError` unless runs are named, or described, and not both."""
     if bool(run_ids) == any_given(given):
-        raise UsageError(
-            f"runs {verb} takes either runs, or options that say which, like --status failed"
-            + (", and not both" if run_ids else "")
-        )
+        raise UsageError(f"runs {verb} takes the ids of runs, or filters like --workflow; one of the two")
+    if dry_run and run_ids:
+        raise UsageError("--dry-run is for filters: a run that is named is the one that is meant")
 
 
 def parse_condition(text: str) -> Condition:

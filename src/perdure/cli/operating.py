@@ -61,15 +61,13 @@ def count(facets: tuple[str, ...], store: str, **given: Any) -> None:
 @json_option
 def pause(run_ids: tuple[str, ...], at_once: bool, dry_run: bool, store: str, **given: Any) -> None:
     """Have nobody go on with runs until they are unpaused."""
-    either(run_ids, given, "pause")
+    either(run_ids, given, "pause", dry_run=dry_run)
     if not run_ids:
         wanted = filters(given)
         report_items(store, "paused", dry_run, lambda app: app.pause_where(dry_run=dry_run, **wanted))
         return
 
     async def one(run: RunHandle[object]) -> str:
-        if dry_run:
-            return await run.status()
         return "paused" if await run.pause(at_once=at_once) else "was paused already"
 
     report(asyncio.run(act(output(), store, run_ids, "pausing", one)))
@@ -83,15 +81,13 @@ def pause(run_ids: tuple[str, ...], at_once: bool, dry_run: bool, store: str, **
 @json_option
 def unpause(run_ids: tuple[str, ...], dry_run: bool, store: str, **given: Any) -> None:
     """Let paused runs go on."""
-    either(run_ids, given, "unpause")
+    either(run_ids, given, "unpause", dry_run=dry_run)
     if not run_ids:
         wanted = filters(given)
         report_items(store, "unpaused", dry_run, lambda app: app.unpause_where(dry_run=dry_run, **wanted))
         return
 
     async def one(run: RunHandle[object]) -> str:
-        if dry_run:
-            return await run.status()
         return "unpaused" if await run.unpause() else "was not paused"
 
     report(asyncio.run(act(output(), store, run_ids, "unpausing", one)))

@@ -35,6 +35,7 @@ from perdure.ports.store import RunQuery
 _CHILDREN = 200
 _CHILD_OPS = frozenset({Op.CHILD, Op.JOIN})
 _NOTE_LENGTH = 120
+_STATUSES = [status.value for status in Status]
 
 
 @click.group()
@@ -152,12 +153,9 @@ def cancel(run_ids: tuple[str, ...], reason: str, compensate: bool, dry_run: boo
 
     With --compensate they are asked to: a run that is under way cleans up, undoes its steps, and then ends as cancelled.
     """
-    either(run_ids, given, "cancel")
-    if dry_run and run_ids:
-        raise UsageError("--dry-run is for filters: a run that is named is the one that is meant")
+    either(run_ids, given, "cancel", dry_run=dry_run)
     if not run_ids:
-        wanted = filters(given)
-        report(asyncio.run(_cancel_where(store, wanted, reason, compensate=compensate, dry_run=dry_run)))
+        report(asyncio.run(_cancel_where(store, filters(given), reason, compensate=compensate, dry_run=dry_run)))
         return
 
     async def one(run: RunHandle[object]) -> str:
@@ -184,7 +182,7 @@ async def _cancel_where(url: str, wanted: RunFilters, reason: str, *, compensate
 @json_option
 def retry(run_ids: tuple[str, ...], children: bool, dry_run: bool, store: str, **given: Any) -> None:
     """Revive failed or dead runs: what failed last is tried afresh."""
-    either(run_ids, given, "retry")
+    either(run_ids, given, "retry", dry_run=dry_run)
     if not run_ids:
         wanted = filters(given)
         report_items(
@@ -196,7 +194,7 @@ def retry(run_ids: tuple[str, ...], children: bool, dry_run: bool, store: str, *
         status = await run.status()
         if status not in REQUEUABLE and not children:
             raise NotRetryable(f"run {run.id!r} is {status}; only failed and dead runs can be retried")
-        return str(status) if dry_run else await run.requeue(children=children)
+        return await run.requeue(children=children)
 
     report(asyncio.run(act(output(), store, run_ids, "retrying", one)))
 
@@ -210,7 +208,7 @@ def retry(run_ids: tuple[str, ...], children: bool, dry_run: bool, store: str, *
 @json_option
 def delete(run_ids: tuple[str, ...], dry_run: bool, yes: bool, store: str, **given: Any) -> None:
     """Remove runs, and everything below them, without a trace. Live ones are cancelled first."""
-    either(run_ids, given, "delete")
+    either(run_ids, given, "delete", dry_run=dry_run)
     wanted = filters(given)
     if not (yes or dry_run):
         if output().json or not sys.stdin.isatty():
@@ -222,8 +220,6 @@ def delete(run_ids: tuple[str, ...], dry_run: bool, yes: bool, store: str, **giv
         return
 
     async def one(run: RunHandle[object]) -> str:
-        if dry_run:
-            return await run.status()
         if not await run.delete():
             raise RunNotFound(f"there is no run {run.id!r}")
         return "deleted"

@@ -16,6 +16,9 @@ from perdure.model.attributes import Compare, Condition, leading
 from perdure.ports.store import Facet, RunQuery
 from perdure.stores.postgres.rows import STATUS_CODES
 
+#: The order of what no index has in that order.
+_UNSORTED: Final = "lead.incarnation DESC"
+
 #: What runs are counted by.
 _FACETS: Final = {
     Facet.STATUS: "r.status",
@@ -111,14 +114,14 @@ class _Listing:
 
         Those of one value lie in their order. Those of a range do not: all of it is read from the index, and sorted.
         """
-        keys = [each.key for each in where if each.compare is Compare.EQ]
-        if keys:
-            conditions, order = self._range("lead", {"name": where[0].name, "value": keys[0]})
-            return [*conditions, *self._tests("lead", where)], order
+        equal = next((each for each in where if each.compare is Compare.EQ), None)
+        if equal is not None:
+            conditions, order = self._range("lead", {"name": equal.name, "value": equal.key})
+            return [*conditions, *self._tests("lead", [each for each in where if each is not equal])], order
         conditions = [f"lead.name = {self._put(where[0].name)}", *self._tests("lead", where)]
         if self._query.before is not None:
             conditions.append(f"lead.incarnation < {self._put(self._query.before)}")
-        return conditions, "lead.incarnation DESC"
+        return conditions, _UNSORTED
 
     def _tests(self, table: str, where: Sequence[Condition]) -> list[str]:
         tests = [test for each in where for test in each.tests()]
@@ -133,15 +136,15 @@ class _Listing:
     ) -> str:
         """A table beside that of runs leads, and each run is looked up (OFFSET 0: that is not to become another join).
 
-        The order stands twice: what must be sorted is sorted before runs are looked up, and those of one value need not be.
+        What does not lie in the order of runs is sorted before they are looked up, not after.
         """
         conditions, order = leads
         looked_up = ["r.incarnation = lead.incarnation", *self._plain(), *self._tagged(tags), *self._compared(where)]
-        return (
-            f"SELECT r.* FROM (SELECT * FROM {self._schema}.{table} AS lead {_where(conditions)} "
-            f"ORDER BY {order}) AS lead CROSS JOIN LATERAL "
-            f"(SELECT * FROM {self._schema}.runs AS r {_where(looked_up)} OFFSET 0) AS r ORDER BY {order}"
-        )
+        source = f"{self._schema}.{table} AS lead"
+        run = f"(SELECT * FROM {self._schema}.runs AS r {_where(looked_up)} OFFSET 0) AS r"
+        if order == _UNSORTED:
+            source, conditions = f"(SELECT * FROM {source} {_where(conditions)} ORDER BY {order}) AS lead", []
+        return f"SELECT r.* FROM {source} CROSS JOIN LATERAL {run} {_where(conditions)} ORDER BY {order}"
 
     def _plain(self) -> list[str]:
         """What is asked of the run's own row, but for its place."""

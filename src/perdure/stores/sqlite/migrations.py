@@ -270,9 +270,9 @@ _SEARCH: Final = (
 _PAUSES: Final = (
     "ALTER TABLE runs ADD COLUMN paused_at INTEGER",
     "DROP INDEX runs_due",
-    # As it was, but for those that nobody takes.
+    # As it was, but for those that nobody takes. (The last column is there so that rows need not be looked at for it.)
     """
-    CREATE INDEX runs_due ON runs (namespace, urgency, wake_at, incarnation, workflow, version, format)
+    CREATE INDEX runs_due ON runs (namespace, urgency, wake_at, incarnation, workflow, version, format, paused_at)
     WHERE wake_at IS NOT NULL AND paused_at IS NULL
     """,
 )
