@@ -13,12 +13,14 @@ from perdure.authoring.log import log, logging_filter
 from perdure.authoring.registry import Registry
 from perdure.authoring.step import step
 from perdure.authoring.step_ref import step_ref
+from perdure.authoring.stream import StreamWriter, stream
 from perdure.authoring.updates import Update
 from perdure.authoring.workflow import workflow
 from perdure.engine.around import Proceed
 from perdure.engine.cancelling import CancelResult
 from perdure.engine.events import Lifecycle
 from perdure.engine.handle import RunHandle
+from perdure.engine.reading import Chunk, Stream
 from perdure.model.conditions import attr
 from perdure.model.errors import (
     ChildFailed,
@@ -65,6 +67,7 @@ __all__ = [
     "CancelResult",
     "ChildFailed",
     "ChildHandle",
+    "Chunk",
     "CompensationTimeout",
     "Context",
     "CurrentStep",
@@ -104,6 +107,8 @@ __all__ = [
     "StoreError",
     "StoreMismatch",
     "StoreUnavailable",
+    "Stream",
+    "StreamWriter",
     "Undo",
     "UnknownQuery",
     "Update",
@@ -117,5 +122,6 @@ __all__ = [
     "logging_filter",
     "step",
     "step_ref",
+    "stream",
     "workflow",
 ]

@@ -56,6 +56,7 @@ LEAVES: dict[str, tuple[int, int]] = {
     "join": (5, 1),
     "fan": (3, 1),
     "value": (4, 1),
+    "stream": (3, 1),
     "patched": (4, 1),
     "random": (4, 1),
     "now": (3, 0),

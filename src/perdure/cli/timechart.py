@@ -72,7 +72,7 @@ def chart(rows: Sequence[Row], start: int, end: int, width: int) -> Table:
     drawn = table("#", "operation", "after", "took", numbers=("#", "after", "took"))
     drawn.add_column(_scale(room, duration(last - first)), width=room, no_wrap=True)
     for row in rows:
-        took = "" if row.step.op in (Op.SPAWN, Op.VALUE) else duration(row.took)
+        took = "" if row.step.op in (Op.SPAWN, Op.VALUE, Op.STREAM) else duration(row.took)
         after = duration(max(0, row.step.issued_at - start))
         drawn.add_row(
             str(row.step.seq), _operation(row, roomy=width >= _ROOMY), after, took, Bar(row.spans, first, last)

@@ -11,7 +11,7 @@ from perdure.model.history import Entry, Event, Op
 from perdure.model.steps import State, Step, fold
 
 _STEPS = frozenset({Op.STEP, Op.LOCAL})
-_MOMENTS = frozenset({Op.SPAWN, Op.VALUE})
+_MOMENTS = frozenset({Op.SPAWN, Op.VALUE, Op.STREAM})
 
 
 class Kind(StrEnum):

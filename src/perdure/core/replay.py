@@ -29,7 +29,7 @@ _STEPS = frozenset({Op.STEP, Op.LOCAL})
 _REVIVED = frozenset({Event.REQUEUED, Event.FORKED})
 #: Named after the run that started them.
 _FAMILY = frozenset({Op.CHILD, Op.SPAWN, Op.JOIN})
-_FORGOTTEN = frozenset({Op.SPAWN, Op.VALUE, Op.ATTRIBUTES})
+_FORGOTTEN = frozenset({Op.SPAWN, Op.VALUE, Op.ATTRIBUTES, Op.STREAM})
 _NOT_USERS = frozenset({"perdure", "asyncio"})
 
 

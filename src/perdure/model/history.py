@@ -46,6 +46,7 @@ class Op(StrEnum):
     UPDATE = "update"  # wait for an update by name, perhaps until `due`
     VALUE = "value"  # publish a value under a key; resolves never
     ATTRIBUTES = "attributes"  # put attributes over the run's; resolves never
+    STREAM = "stream"  # write to a stream; resolves never. What was written is there, and not in the history
 
 
 class Entry(Struct, frozen=True, gc=False):

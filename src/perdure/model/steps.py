@@ -48,6 +48,10 @@ class Step(Struct, frozen=True, kw_only=True):
     progress: Progress | None = None
 
 
+#: What nobody waits for.
+_AT_ONCE = frozenset({Op.VALUE, Op.SPAWN, Op.ATTRIBUTES, Op.STREAM})
+
+
 def fold(entries: Iterable[Entry]) -> list[Step]:
     """The operations of a history, by position."""
     steps: dict[int, Step] = {}
@@ -69,7 +73,7 @@ def fold(entries: Iterable[Entry]) -> list[Step]:
 
 def _issued(entry: Entry, op: Op) -> Step:
     # What nobody waits for is done once it is written.
-    state = State.COMPLETED if op in (Op.VALUE, Op.SPAWN, Op.ATTRIBUTES) else State.PENDING
+    state = State.COMPLETED if op in _AT_ONCE else State.PENDING
     return Step(
         seq=entry.seq, op=op, name=entry.name, state=state, input=entry.payload, issued_at=entry.at, due=entry.due
     )

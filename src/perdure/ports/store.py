@@ -53,6 +53,11 @@ Rules that every adapter keeps (each is checked by `perdure.testing.conformance`
     oldest wait that fits, else it is kept again, in its place by arrival, for as long as it had been. Else it is dropped.
 * *Subscriptions* say which events start runs of which workflows, for those who publish; the store only keeps them, one for
   each namespace (or none), workflow and version.
+* *Streams.* A turn's `chunks` and those of an `Append` go to the end of their streams, in order, and get offsets that are
+  greater than all that were given before in the store. Writes to one run's streams are ordered as its turns are: a reader that
+  has seen an offset never sees a smaller one later. An `Append` is `Fenced` unless the run is RUNNING with that owner and
+  epoch; a chunk that is there already (epoch, seq, attempt, stream, index) is passed over; of data that cannot be stored it is
+  `Unstorable` whoever holds the run. A stream is deleted with its run, and with nothing else.
 * *Cascade.* Cancelling a run cancels every live run below it (parent links, also below ended ones, tolerant of cycles);
   ended ones are untouched. Cancels of an id that continued go to the last link, like messages. What a turn's `cancels` end
   has the error `endings.cancelled_failure()`.
@@ -96,6 +101,7 @@ from perdure.model.events import Subscription
 from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run, RunKey, Status
+from perdure.model.stream import StoredChunk
 
 #: So many runs at most are blocked by one call of `Store.block_unserved`.
 MOST_UNSERVED: Final = 200
@@ -348,6 +354,14 @@ class Store(Protocol):
 
     async def values(self, incarnation: int, keys: Sequence[str]) -> Mapping[str, bytes]:
         """The newest value that the run published under each of these keys, however many; those without one are not in it."""
+        ...
+
+    async def chunks(self, incarnation: int, stream: str, after: int, limit: int) -> Sequence[StoredChunk]:
+        """The first chunks of a stream of the run with an offset above `after`, at most `limit`."""
+        ...
+
+    async def heads(self, asked: Sequence[tuple[int, str]]) -> Sequence[int]:
+        """For each (incarnation, stream), in order, the offset of its last chunk; 0 where there is none. Light."""
         ...
 
     async def audit(self, *, heal: bool = True) -> Sequence[Finding]:

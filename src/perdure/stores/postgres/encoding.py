@@ -8,7 +8,7 @@ import msgspec
 
 from perdure.model.attributes import searchable
 from perdure.model.bounds import out_of_bounds
-from perdure.model.commit import Cancel, Create, Delete, Requeue, Send, Steer, TurnCommit, Write
+from perdure.model.commit import Append, Cancel, Create, Delete, Requeue, Send, Steer, TurnCommit, Write
 from perdure.model.endings import cancelled_failure, start_failure
 from perdure.model.events import Publish, line
 from perdure.model.failure import encode_failure
@@ -22,6 +22,7 @@ _KINDS: Final[dict[type, str]] = {
     Create: "create",
     Send: "send",
     Publish: "publish",
+    Append: "append",
     Cancel: "cancel",
     Requeue: "requeue",
     Steer: "steer",
@@ -81,6 +82,8 @@ class Touched:
             case Publish():
                 self.events.append((write.namespace, line(write.name), write.facets))
                 self.ids += [feed.run.id for feed in write.feeds]
+            case Append():
+                self.mine.append(write.run.incarnation)
             case Requeue() | Steer():
                 self.ids.append(write.run_id)
             case Cancel() | Delete():

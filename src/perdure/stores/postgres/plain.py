@@ -87,6 +87,7 @@ def _is_plain(turn: TurnCommit) -> bool:
         or turn.sends
         or turn.values
         or turn.attributes is not None
+        or turn.chunks
         or turn.successor is not None
         or turn.status in _CASCADING
     )

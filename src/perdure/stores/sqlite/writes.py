@@ -6,6 +6,7 @@ from typing import Final
 
 from perdure.model.commit import (
     Answer,
+    Append,
     Applied,
     Cancel,
     Changed,
@@ -24,7 +25,7 @@ from perdure.model.commit import (
 from perdure.model.events import Publish
 from perdure.model.history import Entry, Event
 from perdure.model.run import REQUEUABLE, RunKey, Status
-from perdure.stores.sqlite import events, families, inboxes, turns
+from perdure.stores.sqlite import events, families, inboxes, streams, turns
 from perdure.stores.sqlite.newruns import insert_run
 from perdure.stores.sqlite.rows import RUNNING
 from perdure.stores.sqlite.transaction import Transaction
@@ -40,6 +41,8 @@ def apply(tx: Transaction, write: Write) -> Answer:
             return inboxes.send(tx, write.message)
         case Publish():
             return events.publish(tx, write)
+        case Append():
+            return streams.append(tx, write)
         case Cancel():
             return _cancel(tx, write)
         case Requeue():

@@ -33,6 +33,7 @@ from perdure.testing.conformance import (
     signals,
     standing,
     steering,
+    streams,
     tokens,
     turns,
 )
@@ -63,6 +64,7 @@ _TOPICS: tuple[ModuleType, ...] = (
     counts,
     standing,
     steering,
+    streams,
     hostile,
     concurrency,
 )
