@@ -125,6 +125,8 @@ def encoded(write: Write) -> tuple[bytes, Write]:
 
     A turn or a new run that cannot be stored is answered so only if it would be applied: so it goes without its data.
     """
+    if isinstance(write, Append) and (fault := out_of_bounds(write)) is not None:
+        raise Unfit(fault)  # whoever holds the run
     aside: dict[str, Any] = {}
     turn = write if isinstance(write, TurnCommit) else write.turn if isinstance(write, Create) else None
     if turn is not None:

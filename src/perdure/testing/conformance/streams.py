@@ -124,6 +124,8 @@ async def test_what_cannot_be_stored_leaves_nothing_behind(kit: Kit) -> None:
     for bad in (chunk("x", 2**63), chunk("x", stream="\ud800"), chunk("x", seq=-(2**64))):
         assert isinstance(await kit.one(append(run, chunk("a"), bad)), Unstorable)
     assert await read(kit, run) == []
+    stale = Append(run=run.key, owner="eve", epoch=run.epoch, chunks=(chunk("x", 2**63),))
+    assert isinstance(await kit.one(stale), Unstorable)
     [fine, bad_one, also_fine] = await kit.store.write(
         [append(run, chunk("a")), append(run, chunk("b", 2**63)), append(run, chunk("c", 1))]
     )
