@@ -14,12 +14,14 @@ from perdure.authoring.log import log, logging_filter
 from perdure.authoring.registry import Registry
 from perdure.authoring.step import step
 from perdure.authoring.step_ref import step_ref
+from perdure.authoring.stream import StreamWriter, stream
 from perdure.authoring.updates import Update
 from perdure.authoring.workflow import workflow
 from perdure.engine.around import Proceed
 from perdure.engine.cancelling import CancelResult
 from perdure.engine.events import Lifecycle
 from perdure.engine.handle import RunHandle
+from perdure.engine.reading import Chunk, Stream
 from perdure.model.conditions import attr
 from perdure.model.errors import (
     ChildFailed,
@@ -67,6 +69,7 @@ __all__ = [
     "CancelResult",
     "ChildFailed",
     "ChildHandle",
+    "Chunk",
     "CompensationTimeout",
     "Context",
     "CurrentStep",
@@ -108,6 +111,8 @@ __all__ = [
     "StoreError",
     "StoreMismatch",
     "StoreUnavailable",
+    "Stream",
+    "StreamWriter",
     "Undo",
     "UnknownQuery",
     "Update",
@@ -121,5 +126,6 @@ __all__ = [
     "logging_filter",
     "step",
     "step_ref",
+    "stream",
     "workflow",
 ]

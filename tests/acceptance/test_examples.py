@@ -307,3 +307,36 @@ async def test_a_bank_that_is_killed_again_and_again_loses_no_cent(tmp_path: Pat
     lines = await run(tmp_path, "bank", "run", 5, 80)
     assert lines[-1].startswith("80 transfers")
     assert await run(tmp_path, "bank", "sum", 5) == ["500 in 5 accounts"]
+
+
+# ---------------------------------------------------------------- agent
+
+
+async def test_an_agent_is_watched_word_by_word_through_a_kill_and_asks_before_it_spends(tmp_path: Path) -> None:
+    assert await run(tmp_path, "agent", "ask", "dinner", "a table for four") == ["agent:dinner is pending"]
+    async with running(tmp_path, "agent", "watch", "dinner") as watch:
+        async with running(tmp_path, "agent", "serve") as serve:
+            await serve.line("looked for tables tonight")
+            await watch.line("(the model hung up, and begins again)")
+            await watch.line("[may I book_table the Blue Door?]")
+            await serve.kill(signal.SIGKILL)
+        await run(tmp_path, "agent", "approve", "dinner", "yes")
+        async with running(tmp_path, "agent", "serve") as serve:
+            # Not thought again: the first that it does is what it was allowed to.
+            assert await serve.line("oo") == "booked the Blue Door under agent"
+            assert (await watch.end())[-1] == "=> Done: the Blue Door, at eight."
+            assert await serve.kill(signal.SIGTERM) == 0
+    # Whoever comes later reads it all.
+    lines = await run(tmp_path, "agent", "watch", "dinner")
+    assert lines[:5] == ["I", "look", "up", "what", "is"]
+    assert lines.count("There") == 2
+
+
+async def test_an_agent_that_may_not_does_not(tmp_path: Path) -> None:
+    await run(tmp_path, "agent", "ask", "lunch", "a table for two")
+    await run(tmp_path, "agent", "approve", "lunch", "no")
+    async with running(tmp_path, "agent", "serve") as serve:
+        await serve.line("serving")
+        lines = await run(tmp_path, "agent", "watch", "lunch")
+        assert lines[-1] == "=> Done: a person said no, so nothing was booked."
+        assert await serve.kill(signal.SIGTERM) == 0

@@ -41,6 +41,8 @@ async def everything(app: Perdure, site: Site, lines: Sequence[Line], slept: set
             history = histories[run.incarnation]
             problems += _of_run(run, history)
             problems += _of_replay(run, history)
+            if run.workflow == load.sequence.name and run.status is Status.COMPLETED:
+                problems += await _of_streams(app, run)
             for seq, entries in _by_step(history):
                 steps[run.id, seq] = any(entry.event in _RESULTS for entry in entries)
             report.entries += len(history)
@@ -87,6 +89,19 @@ def _of_replay(run: Run, history: Sequence[Entry]) -> Iterable[str]:
         replay(WORKFLOWS[run.workflow], Recording(new, run.started_at, tuple(history)), *load.EVERYTHING)
     except Exception as error:
         yield f"{run.id} does not replay: {type(error).__name__}: {error}"
+
+
+async def _of_streams(app: Perdure, run: Run) -> Iterable[str]:
+    """What the body wrote is there once; of what the step wrote, all that its last attempt did, in order."""
+    handle = app.get_run(run.id)
+    done = await handle.stream("done").collect()
+    said = await handle.stream("said").collect()
+    problems: list[str] = []
+    if done != [*range(6)]:
+        problems.append(f"{run.id} wrote {done} to a stream in its body")
+    if len({(n, attempt) for n, attempt, _ in said}) != 1 or [i for *_, i in said] != [*range(5)]:
+        problems.append(f"{run.id} wrote {said} to a stream in a step")
+    return problems
 
 
 def _by_step(history: Sequence[Entry]) -> Iterable[tuple[int, list[Entry]]]:

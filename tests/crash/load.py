@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 
-from perdure import Context, FatalError, current_step, step, workflow
+from perdure import Context, FatalError, current_step, step, stream, workflow
 
 #: Set in the worker before anything runs.
 pipe = -1
@@ -53,6 +53,18 @@ async def fatal(n: int) -> int:
 
 
 @step
+async def chatty(n: int) -> int:
+    """What it says goes to a stream, while it runs."""
+    tell("begin")
+    said = stream("said")
+    for i in range(5):
+        said.write([n, current_step().attempt, i])
+        await asyncio.sleep(0)
+    tell("end")
+    return n
+
+
+@step
 async def fragile(n: int) -> int:
     """Works when an operator has had it tried again."""
     tell("begin")
@@ -69,6 +81,8 @@ async def sequence(ctx: Context, n: int) -> int:
     for i in range(6):
         total += await note(n + i)
         ctx.set_value("done", i)
+        ctx.stream("done").write(i)
+    await chatty(n)
     return total
 
 

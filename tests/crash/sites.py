@@ -19,6 +19,7 @@ LEFT_OVERS = {
     "messages of runs that are gone": "{at}messages WHERE incarnation NOT IN (SELECT incarnation FROM {at}runs)",
     "dedup ids of runs that are gone": "{at}deliveries WHERE incarnation NOT IN (SELECT incarnation FROM {at}runs)",
     "history of runs that are gone": "{at}history WHERE incarnation NOT IN (SELECT incarnation FROM {at}runs)",
+    "chunks of runs that are gone": "{at}chunks WHERE incarnation NOT IN (SELECT incarnation FROM {at}runs)",
     "values of runs that are gone": "{at}run_values WHERE incarnation NOT IN (SELECT incarnation FROM {at}runs)",
 }
 

@@ -29,6 +29,7 @@ from perdure import (
     current_step,
     log,
     step,
+    stream,
     workflow,
 )
 from perdure.model.cancelling import CancelOrder
@@ -339,6 +340,32 @@ def _say() -> int:
 
 async def drive_logged(app: TestApp) -> RunHandle[Any]:
     run = await app.start(logged, id="golden")
+    await app.tick(60)
+    return run
+
+
+# ---------------------------------------------------------------- streams
+
+
+@step
+async def streaming(n: int) -> int:
+    for word in range(n):
+        stream("words").write(word)
+    return n
+
+
+@workflow
+async def streamed(ctx: Context) -> int:
+    ctx.stream("words").write("begin")
+    total = sum(await asyncio.gather(streaming(2), streaming(3)))
+    stream("others").write({"total": total})
+    await asyncio.sleep(1)
+    ctx.stream("words").write("end")
+    return total
+
+
+async def drive_streamed(app: TestApp) -> RunHandle[Any]:
+    run = await app.start(streamed, id="golden")
     await app.tick(60)
     return run
 
@@ -797,4 +824,5 @@ PROGRAMS = {
     "attributes": Program(attributed, drive_attributed),
     "forked": Program(forks, drive_forked),
     "queued": Program(queued, drive_queued),
+    "streamed": Program(streamed, drive_streamed),
 }

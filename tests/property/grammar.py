@@ -57,6 +57,7 @@ LEAVES: dict[str, tuple[int, int]] = {
     "fan": (3, 1),
     "value": (4, 1),
     "send": (3, 1),
+    "stream": (3, 1),
     "patched": (4, 1),
     "random": (4, 1),
     "now": (3, 0),

@@ -246,6 +246,11 @@ async def fan(program: Program, node: Node) -> Any:
 
 
 @kind
+async def stream(program: Program, node: Node) -> None:
+    program.run.write(f"stream{node.numbers[0] % 2}", b"%d" % node.numbers[0])
+
+
+@kind
 async def value(program: Program, node: Node) -> None:
     program.run.set_value(f"value{node.numbers[0] % 3}", b"%d" % node.numbers[0])
 

@@ -200,6 +200,10 @@ class Issuing:
             attributes = merged(self.run.attributes, operation.payload or b"")
             self.run = msgspec.structs.replace(self.run, attributes=attributes)
 
+    def write(self, stream: str, payload: bytes) -> None:
+        """Write to a stream. The history only says that it was written: what, is in the stream."""
+        self._issue(Op.STREAM, stream).payload = payload
+
     def patched(self, patch: str) -> bool:
         """True if this run takes the new path of a change: it was marked so, or has not been here before."""
         known = self._patches.get(patch)

@@ -19,9 +19,10 @@ from perdure.model.failure import Failure, capture, encode_failure
 from perdure.model.history import Entry, Event, Op
 from perdure.model.messages import MessageKind, Outgoing
 from perdure.model.run import RunKey, Status
+from perdure.model.stream import NewChunk
 
 _CHILDREN = frozenset({Op.CHILD, Op.SPAWN})
-_MATTERS = frozenset({Op.CHILD, Op.SPAWN, Op.JOIN, Op.SIGNAL, Op.EVENT, Op.VALUE, Op.ATTRIBUTES, Op.SEND})
+_MATTERS = frozenset({Op.CHILD, Op.SPAWN, Op.JOIN, Op.SIGNAL, Op.EVENT, Op.VALUE, Op.ATTRIBUTES, Op.SEND, Op.STREAM})
 
 
 class Standing(Struct, frozen=True, gc=False):
@@ -186,6 +187,7 @@ def _effects(standing: Standing, instance: Instance, turn: Turn) -> dict[str, An
         "sends": (*_passed_on(standing, instance, turn), *_sent(instance, issued)),
         "values": tuple((o.name, o.payload) for o in issued if o.op is Op.VALUE),
         "attributes": instance.run.attributes if any(o.op is Op.ATTRIBUTES for o in issued) else None,
+        "chunks": tuple(NewChunk(o.name, o.payload or b"null", o.seq, 0, 0) for o in issued if o.op is Op.STREAM),
     }
 
 

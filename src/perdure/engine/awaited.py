@@ -162,6 +162,13 @@ class Awaited(Generic[R]):
             raise RunNotFound(f"run {link!r} continued as {following!r}, which was deleted")
         return run
 
+    async def _following(self, key: RunKey) -> RunKey | None:
+        """The link that continues one that has ended; None: there is none."""
+        run = await self._read(key)
+        if run.continued_to is None:
+            return None
+        return (await self._next_link(run.id, run.continued_to, for_ever=True)).key
+
     async def _ending(self, key: RunKey, told: set[str]) -> Ending | None:
         """The end of this link; None after a change that was not its end. `told`: why it is blocked, as far as logged."""
         executor = self._engine.executor

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from perdure.model.errors import UsageError
 from perdure.model.run import Run, RunKey, Status
-from perdure.ports.store import Standing
+from perdure.ports.store import Standing, Store
 
 #: Ends that are kept, the bytes of all their outputs, and of one.
 _REMEMBERED = 1000
@@ -55,7 +55,11 @@ class Waiter:
 
     def saw(self, run: Run) -> None:
         """The waiter has read its run, and waits for it to stand otherwise."""
-        self._saw = Standing(run.status, run.wake_at, run.updated_at)
+        self.saw_standing(Standing(run.status, run.wake_at, run.updated_at))
+
+    def saw_standing(self, standing: Standing) -> None:
+        """As `saw`, of one who knows only how it stands."""
+        self._saw = standing
         if self._looked:
             self.stands(self._stands)
 
@@ -127,6 +131,15 @@ class Endings:
         for incarnation in asked:
             for waiter in self._waiters.get(incarnation, ()):
                 waiter.stands(found.get(incarnation))
+
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    async def look(self, store: Store) -> None:
+        """Tell those whose run stands otherwise than they saw."""
+        asked = self.watched()
+        if asked:
+            self.stand(asked, await store.standing(asked))
 
     def recent(self, incarnation: int) -> Ending | None:
         """The end of a run that ended here lately."""

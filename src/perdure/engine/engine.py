@@ -50,7 +50,7 @@ class Engine:
         self.executor = Executor(means, self.committer)
         self.answers = Answers(means, self.reads, self.executor.holdings, self.executor.tell.endings)
         self.executor.tell.values = self.answers.committed
-        self.watcher = Watcher(means, self.executor.tell.endings)
+        self.watcher = Watcher(means, self.executor.tell.endings, self.executor.tell.tails)
         loading = Loading(means, self.executor)
         watchdog = Watchdog(means, self.executor.holdings)
         self.renewal = Renewal(means, self.executor, watchdog)

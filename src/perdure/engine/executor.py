@@ -32,6 +32,7 @@ from perdure.engine.held import Held
 from perdure.engine.holdings import Holdings
 from perdure.engine.means import Means
 from perdure.engine.nudges import Nudges
+from perdure.engine.outlet import Outlets
 from perdure.engine.rereading import reread
 from perdure.engine.steps import Steps
 from perdure.engine.telling import Telling
@@ -71,7 +72,7 @@ class Executor:
         #: Called when a held run was let go: there is room again. With a time: some run wants to be looked at then.
         self.on_room: Callable[[int | None], None] = lambda wake_at: None
         self._bodies: dict[WorkflowDefinition[Any, Any], WorkflowBody] = {}
-        self.steps = Steps(means, self.attempts, self.nudges.sure)
+        self.steps = Steps(means, self.attempts, self.nudges.sure, Outlets(means, committer, self.tell.tails))
 
     def instance(self, definition: WorkflowDefinition[Any, Any], run: NewRun) -> Instance:
         """A new instance of a run."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from perdure.engine.cancelling import cancel
 from perdure.engine.operated import Operated
+from perdure.engine.reading import Stream, decoder
 from perdure.engine.sending import outgoing_signal, send
 from perdure.model import values
 from perdure.model.attributes import plain
@@ -21,6 +22,7 @@ from perdure.model.shown import shown
 from perdure.model.steps import Step, fold
 
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class RunHandle(Operated[R]):
@@ -67,6 +69,21 @@ class RunHandle(Operated[R]):
     async def attributes(self) -> dict[str, Any]:
         """The run's attributes now: those it was started with, and what its body put over them."""
         return plain((await self.info()).attributes)
+
+    @overload
+    def stream(self, name: str, *, type: type[T], after: int = ...) -> Stream[T]: ...
+    @overload
+    def stream(self, name: str, *, type: Any = ..., after: int = ...) -> Stream[Any]: ...
+    def stream(self, name: str, *, type: Any = Any, after: int = 0) -> Stream[Any]:
+        """What the run writes to a stream, in order, from any process: what is there already, then what comes, until its end.
+
+        `async for chunk in run.stream("tokens", type=str): ...`. `after`: the `offset` of the last chunk that you have.
+        """
+        check_name(name, "a stream's name")
+        if isinstance(after, bool) or not isinstance(after, int) or not 0 <= after < 2**63:
+            raise UsageError(f"after must be the offset of a chunk, or 0 for all, not {shown(after)}")
+
+        return Stream(name, lambda: self._engine, self._identify, self._following, decoder(name, self.id, type), after)
 
     async def history(self) -> Sequence[Entry]:
         """The run's history, oldest first."""

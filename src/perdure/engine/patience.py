@@ -16,6 +16,7 @@ from perdure.engine.means import Means
 from perdure.engine.pauses import pauses, sleep_until
 from perdure.model.commit import (
     Answer,
+    Append,
     Cancel,
     Configure,
     Create,
@@ -32,7 +33,8 @@ from perdure.model.events import Publish, Subscription
 from perdure.model.history import Entry
 from perdure.model.messages import Message, MessageKind, Outgoing
 from perdure.model.run import Run, RunKey
-from perdure.ports.store import Count, Facet, RunQuery, Store
+from perdure.model.stream import StoredChunk
+from perdure.ports.store import Count, Facet, RunQuery, Standing, Store
 
 T = TypeVar("T")
 
@@ -70,6 +72,19 @@ class Reads:
         """The values under these names that there are, however long the store cannot be reached."""
         doing = f"reading {len(names)} values of run {key.id!r}"
         return await self.patiently(doing, lambda store: store.values(key.incarnation, names), for_ever=True)
+
+    async def standing(self, key: RunKey) -> Standing | None:
+        """None: it is gone. Waits for the store, however long."""
+        doing = f"looking how run {key.id!r} stands"
+        found = await self.patiently(doing, lambda store: store.standing([key.incarnation]), for_ever=True)
+        return found.get(key.incarnation)
+
+    async def chunks(self, key: RunKey, stream: str, after: int, limit: int) -> Sequence[StoredChunk]:
+        """Waits for the store, however long."""
+        doing = f"reading stream {stream!r} of run {key.id!r}"
+        return await self.patiently(
+            doing, lambda store: store.chunks(key.incarnation, stream, after, limit), for_ever=True
+        )
 
     async def runs(self, query: RunQuery) -> Sequence[Run]:
         return await self.patiently("listing runs", lambda store: store.runs(query))
@@ -167,6 +182,8 @@ def _described(write: Write) -> tuple[str, str]:
         case Publish():
             again = f"publish it again with id={write.id!r}: it reaches nobody twice then"
             return f"publishing event {write.name!r}", again
+        case Append():
+            return f"writing to streams of run {write.run.id!r}", "the next attempt of the step writes it anew"
         case Cancel():
             return f"cancelling run {write.run_id!r}", "cancel it again: a second time does no harm"
         case Requeue():

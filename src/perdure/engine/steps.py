@@ -15,10 +15,12 @@ from typing import Any, Protocol
 
 from perdure.authoring.current import CurrentStep, Stop, current_step, running, stop
 from perdure.authoring.journal import Journal, journal
+from perdure.authoring.stream import outlet
 from perdure.core.operation import Operation
 from perdure.engine.around import Proceed
 from perdure.engine.held import QUEUED, Held
 from perdure.engine.means import Means
+from perdure.engine.outlet import Outlet, Outlets
 from perdure.engine.threads import Threads
 from perdure.model.carrier import decode_carrier
 from perdure.model.errors import CompensationTimeout, NotRegistered, StepFailed, StepTimeout, UsageError
@@ -42,11 +44,12 @@ class Report(Protocol):
 class Steps:
     """The step attempts of one engine. Event loop only."""
 
-    def __init__(self, means: Means, report: Report, sure: Callable[[Held], bool]) -> None:
+    def __init__(self, means: Means, report: Report, sure: Callable[[Held], bool], outlets: Outlets) -> None:
         self._means = means
         #: False: the run may not be ours any more. What has not begun is asked for again once that is known.
         self._sure = sure
         self._report = report
+        self._outlets = outlets
         self._threads = Threads(means.settings.max_threads)
         self._running = 0
         self._waiting: deque[tuple[Held, Operation]] = deque()
@@ -61,8 +64,9 @@ class Steps:
         self._running += 1
         context = self._context.copy()
         kept, over = Journal(operation.attempts + 1, self._means.store.now), Stop()
-        context.run(_enter, current(held, operation), kept, over)
-        task = self._means.loop.create_task(self._attempt(held, operation, kept, over), context=context)
+        written = self._outlets.of(held, operation)
+        context.run(_enter, current(held, operation), kept, over, written)
+        task = self._means.loop.create_task(self._attempt(held, operation, kept, over, written), context=context)
         held.tasks[operation.seq] = task
 
     def close(self) -> None:
@@ -70,7 +74,7 @@ class Steps:
         self._waiting.clear()
         self._threads.close()
 
-    async def _attempt(self, held: Held, operation: Operation, kept: Journal, over: Stop) -> None:
+    async def _attempt(self, held: Held, operation: Operation, kept: Journal, over: Stop, written: Outlet) -> None:
         began = self._means.store.now()
         outcome: bytes | BaseException
         try:
@@ -78,6 +82,9 @@ class Steps:
         except BaseException as error:
             outcome = error
         over.asked = True  # a thread may be at it still
+        if written.used:
+            outcome = await _flushed(written, outcome)
+        written.close()
         task: asyncio.Task[None] | None = asyncio.current_task()
         try:
             # Whoever abandons the step, or lets its run go, takes the attempt from the run's tasks first. Then nobody asks.
@@ -223,10 +230,23 @@ def current(held: Held, operation: Operation) -> CurrentStep:
     )
 
 
-def _enter(step: CurrentStep, kept: Journal, over: Stop) -> None:
+def _enter(step: CurrentStep, kept: Journal, over: Stop, written: Outlet) -> None:
     running.set(step)
     journal.set(kept)
     stop.set(over)
+    outlet.set(written)
+
+
+async def _flushed(written: Outlet, outcome: bytes | BaseException) -> bytes | BaseException:
+    """What came of the attempt, once all that it wrote to streams is durable."""
+    if isinstance(outcome, BaseException) and not isinstance(outcome, Exception):
+        return outcome  # it is being stopped
+    try:
+        await written.written()
+    except BaseException as error:
+        if isinstance(outcome, bytes) or not isinstance(error, Exception):
+            return error
+    return outcome
 
 
 def _nothing() -> None:

@@ -43,6 +43,7 @@ async def stop(executor: Executor, store: Store, owner: str) -> None:
         executor.cache.clear()
         executor.steps.close()
         executor.tell.endings.close()
+        executor.tell.tails.close()
     if tasks:
         # Cancelled steps may clean up, for a moment; nothing they return is recorded.
         await asyncio.wait(tasks, timeout=_LAST_MOMENT)

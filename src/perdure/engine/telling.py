@@ -11,6 +11,7 @@ from perdure.core.operation import Operation
 from perdure.engine.endings import Endings
 from perdure.engine.events import Events, Lifecycle
 from perdure.engine.held import Held
+from perdure.engine.tails import Tails
 from perdure.model.commit import TurnCommit
 from perdure.model.failure import decode_failure, summary
 from perdure.model.history import Event, Op
@@ -46,6 +47,8 @@ class Telling:
         self._now = now
         #: Whoever waits for runs.
         self.endings = Endings()
+        #: Whoever waits for chunks of streams.
+        self.tails = Tails()
         #: Whoever subscribed. Events are made only if somebody did.
         self.events = events
         #: Told of the values that became durable.
@@ -55,6 +58,8 @@ class Telling:
         """A turn became durable. `rests` False: it wanted to park, but the run goes on."""
         if commit.values:
             self.values(held.key, commit.values)
+        if commit.chunks:
+            self.tails.written(held.key.incarnation, commit.chunks)
         if commit.status is Status.DEAD:
             self.events.dead(held.key.id)
         if log.isEnabledFor(logging.INFO) or held.instance.undoing is not None:

@@ -16,6 +16,7 @@ from perdure.model.gates import Ask, Rules
 from perdure.model.history import Entry
 from perdure.model.messages import Message, Outgoing
 from perdure.model.run import NewRun, Run, RunKey, Status
+from perdure.model.stream import NewChunk
 
 
 class TokenWait(Struct, frozen=True, gc=False):
@@ -83,6 +84,8 @@ class TurnCommit(Struct, frozen=True, kw_only=True):
     #: Gates to pass, and the positions whose slots (or places in line) are given back. The latter come first.
     asks: tuple[Ask, ...] = ()
     releases: tuple[int, ...] = ()
+    #: What the body wrote to streams, in order.
+    chunks: tuple[NewChunk, ...] = ()
     #: First turn: the virtual now at which the body began.
     started_at: int | None = None
     output: bytes | None = None
@@ -115,6 +118,19 @@ class Send(Struct, frozen=True):
     """Put a message into an inbox, or keep it at its token."""
 
     message: Outgoing
+
+
+class Append(Struct, frozen=True, kw_only=True):
+    """Write to streams of a run that is held, while a step of it runs. Fenced by (incarnation, owner, epoch).
+
+    The same chunk again (epoch, seq, attempt, stream, index) is passed over: whoever does not know whether it was written asks
+    again.
+    """
+
+    run: RunKey
+    owner: str
+    epoch: int
+    chunks: tuple[NewChunk, ...]
 
 
 class Cancel(Struct, frozen=True):
@@ -185,13 +201,13 @@ class Configure(Struct, frozen=True):
     namespace: str | None = None
 
 
-Write: TypeAlias = TurnCommit | Create | Send | Publish | Cancel | Requeue | Steer | Delete | Configure
+Write: TypeAlias = TurnCommit | Create | Send | Publish | Append | Cancel | Requeue | Steer | Delete | Configure
 
 
 class Applied(Struct, frozen=True):
     """The write is durable."""
 
-    #: For Create and TurnCommit: the run's key (with its incarnation). For Send: the run whose inbox it went to, None if it
+    #: Of Create, TurnCommit, Append: the run's key (with its incarnation). Of Send: the run whose inbox it went to, None if it
     #: was there before or is kept at its token.
     key: RunKey | None = None
 

@@ -48,10 +48,11 @@ class Op(StrEnum):
     SEND = "send"  # send a signal to a token; resolves never
     VALUE = "value"  # publish a value under a key; resolves never
     ATTRIBUTES = "attributes"  # put attributes over the run's; resolves never
+    STREAM = "stream"  # write to a stream; resolves never. What was written is there, and not in the history
 
 
 #: Operations that nobody waits for: they are done once they are written.
-MOMENTS = frozenset({Op.SPAWN, Op.SEND, Op.VALUE, Op.ATTRIBUTES})
+MOMENTS = frozenset({Op.SPAWN, Op.SEND, Op.VALUE, Op.ATTRIBUTES, Op.STREAM})
 
 
 class Entry(Struct, frozen=True, gc=False):

@@ -70,7 +70,11 @@ Rules that every adapter keeps (each is checked by `perdure.testing.conformance`
   - A run that continues hands its `gate`, that ticket and its grant to the successor, and releases the others.
   - A gate whose `look_again` has come admits with the next claim of anybody, before that claims; at most `MOST_ADMITTED` at
     one go. A gate that is `forgettable` is forgotten.
-
+* *Streams.* A turn's `chunks` and those of an `Append` go to the end of their streams, in order, and get offsets that are
+  greater than all that were given before in the store. Writes to one run's streams are ordered as its turns are: a reader that
+  has seen an offset never sees a smaller one later. An `Append` is `Fenced` unless the run is RUNNING with that owner and
+  epoch; a chunk that is there already (epoch, seq, attempt, stream, index) is passed over; of data that cannot be stored it is
+  `Unstorable` whoever holds the run. A stream is deleted with its run, and with nothing else.
 * *Cascade.* Cancelling a run cancels every live run below it (parent links, also below ended ones, tolerant of cycles);
   ended ones are untouched. Cancels of an id that continued go to the last link, like messages. What a turn's `cancels` end
   has the error `endings.cancelled_failure()`.
@@ -115,6 +119,7 @@ from perdure.model.gates import GateKey, Rules
 from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run, RunKey, Status
+from perdure.model.stream import StoredChunk
 
 #: So many gates at most are listed by one call of `Store.gates`.
 MOST_GATES: Final = 1_000
@@ -404,6 +409,14 @@ class Store(Protocol):
 
         Each with at most `limit` of those that hold it, and as many of those that wait.
         """
+        ...
+
+    async def chunks(self, incarnation: int, stream: str, after: int, limit: int) -> Sequence[StoredChunk]:
+        """The first chunks of a stream of the run with an offset above `after`, at most `limit`."""
+        ...
+
+    async def heads(self, asked: Sequence[tuple[int, str]]) -> Sequence[int]:
+        """For each (incarnation, stream), in order, the offset of its last chunk; 0 where there is none. Light."""
         ...
 
     async def audit(self, *, heal: bool = True) -> Sequence[Finding]:

@@ -1,4 +1,4 @@
-"""Looking how the runs stand that somebody waits for: one look for all, whenever the store may have changed.
+"""Looking at what somebody waits for, runs or streams: one look for all, whenever the store may have changed.
 
 Never two looks at once, and after each a pause as long as it took: a storm of hints costs half the time at the most. The first
 hint after a quiet time is followed at once, and one that comes during a look or its pause by one more look.
@@ -8,21 +8,34 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Protocol
 
-from perdure.engine.endings import Endings
 from perdure.engine.means import Means
 from perdure.engine.pauses import sleep_until
 from perdure.model.errors import StoreError
+from perdure.ports.store import Store
 
 log = logging.getLogger("perdure.engine")
+
+
+class Awaited(Protocol):
+    """What somebody may wait for."""
+
+    def __len__(self) -> int:
+        """How many are waited for."""
+        ...
+
+    async def look(self, store: Store) -> None:
+        """One look at all of them; tells whoever waits for what has changed."""
+        ...
 
 
 class Lookout:
     """Event loop only."""
 
-    def __init__(self, means: Means, endings: Endings) -> None:
+    def __init__(self, means: Means, awaited: Awaited) -> None:
         self._means = means
-        self._endings = endings
+        self._awaited = awaited
         self._task: asyncio.Task[None] | None = None
         #: True if something may have changed since the last look began.
         self._again = False
@@ -33,7 +46,7 @@ class Lookout:
         """The store may have changed."""
         if self._task is not None:
             self._again = True
-        elif self._endings.waiting():
+        elif len(self._awaited):
             self._task = self._means.loop.create_task(self._run())
 
     async def stop(self) -> None:
@@ -58,21 +71,15 @@ class Lookout:
 
     async def _look(self) -> None:
         """Does not fail: what could not be looked at is looked at again at the next poll, or hint."""
-        asked = self._endings.watched()
-        if not asked:
-            return
         try:
             async with asyncio.timeout(self._means.settings.patience / 1_000_000):
-                found = await self._means.store.standing(asked)
+                await self._awaited.look(self._means.store)
         except (StoreError, TimeoutError) as error:
             if not self._failing:
                 self._failing = True
                 why = str(error) or "it does not answer"
-                log.warning("perdure: cannot look at %d runs that are waited for, trying again: %s", len(asked), why)
+                log.warning("perdure: cannot look at %d that are waited for, trying again: %s", len(self._awaited), why)
         except Exception:
-            log.exception(
-                "perdure: looking at runs that are waited for failed, trying again; this is a fault in Perdure"
-            )
+            log.exception("perdure: looking at what is waited for failed, trying again; this is a fault in Perdure")
         else:
             self._failing = False
-            self._endings.stand(asked, found)

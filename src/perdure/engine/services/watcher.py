@@ -5,19 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from perdure.engine.endings import Endings
 from perdure.engine.means import Means
-from perdure.engine.services.lookout import Lookout
+from perdure.engine.services.lookout import Awaited, Lookout
 from perdure.ports.clock import Alarm
 
 
 class Watcher:
     """`start`, `stop` and `subscribe` on the event loop."""
 
-    def __init__(self, means: Means, endings: Endings) -> None:
+    def __init__(self, means: Means, *awaited: Awaited) -> None:
         self._means = means
-        self._lookout = Lookout(means, endings)
-        self._listeners: list[Callable[[], None]] = [self._lookout.hint]
+        self._lookouts = [Lookout(means, each) for each in awaited]
+        self._listeners: list[Callable[[], None]] = [lookout.hint for lookout in self._lookouts]
         self._unsubscribe: Callable[[], None] | None = None
         self._alarm: Alarm | None = None
         self._told = False
@@ -44,7 +43,8 @@ class Watcher:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        await self._lookout.stop()
+        for lookout in self._lookouts:
+            await lookout.stop()
 
     def subscribe(self, listener: Callable[[], None], *, pause: int = 0) -> None:
         """Call `listener` too, but not more often than each `pause` microseconds. It must be quick."""
@@ -81,5 +81,6 @@ class Watcher:
         self._alarm = self._means.clock.call_at(self._means.clock.now() + self._means.settings.poll, self._ring)
 
     def _ring(self) -> None:
-        self._lookout.hint()
+        for lookout in self._lookouts:
+            lookout.hint()
         self._arm()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from perdure.model.events import Subscription
 from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run, Status
+from perdure.model.stream import StoredChunk
 from perdure.ports.clock import Clock
 from perdure.ports.store import (
     MOST_UNSERVED,
@@ -225,6 +227,17 @@ class MemoryStore:
     async def gates(self, *, namespace: str | None = None, name: str | None = None, limit: int = 20) -> Sequence[Gate]:
         with self._lock:
             return gates.listed(self._tables, namespace, name, limit)
+
+    async def chunks(self, incarnation: int, stream: str, after: int, limit: int) -> Sequence[StoredChunk]:
+        with self._lock:
+            found = self._tables.streams.get((incarnation, stream), ())
+            start = bisect_right(found, after, key=lambda chunk: chunk.offset)
+            return list(found[start : start + limit])
+
+    async def heads(self, asked: Sequence[tuple[int, str]]) -> Sequence[int]:
+        with self._lock:
+            streams = self._tables.streams
+            return [streams[each][-1].offset if each in streams else 0 for each in asked]
 
     async def fleet(self) -> Sequence[Member]:
         with self._lock:

@@ -14,6 +14,7 @@ from perdure.model.gates import GateKey, Rules
 from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run
+from perdure.model.stream import NewChunk, StoredChunk
 from perdure.ports.store import Member
 
 K = TypeVar("K")
@@ -138,6 +139,10 @@ class Tables:
         self.gates: dict[GateKey, GateRow] = {}
         #: Index: a run's tickets, the gate of each position.
         self.tickets: dict[int, tuple[tuple[int, GateKey], ...]] = {}
+        #: By incarnation and name.
+        self.streams: dict[tuple[int, str], tuple[StoredChunk, ...]] = {}
+        #: What tells chunks of a run apart: who wrote them, and which of theirs they are.
+        self.chunks: dict[tuple[int, int, int, int, str, int], None] = {}
         #: By owner.
         self.members: dict[str, Member] = {}
         # Never taken back: a gap does no harm, a number that is used twice does.
@@ -204,6 +209,10 @@ class Tables:
             self.drop(self.entries, (incarnation, position))
         for key in [key for key in self.dedups if key[0] == incarnation]:
             self.drop(self.dedups, key)
+        for name in [key for key in self.streams if key[0] == incarnation]:
+            self.drop(self.streams, name)
+        for chunk in [key for key in self.chunks if key[0] == incarnation]:
+            self.drop(self.chunks, chunk)
         self.drop(self.actors, incarnation)
         self.drop(self.waking, incarnation)
         self.drop(self.ids, run.id)
@@ -222,6 +231,16 @@ class Tables:
         for position, entry in enumerate(entries, start=run.n):
             self.put(self.entries, (incarnation, position), replace(entry, commit=run.n))
         self.put_run(replace(run, n=run.n + len(entries)))
+
+    def write_chunks(self, incarnation: int, epoch: int, chunks: tuple[NewChunk, ...], now: int) -> None:
+        """Put chunks at the end of their streams, each once."""
+        for new in chunks:
+            key = (incarnation, epoch, new.seq, new.attempt, new.stream, new.index)
+            if key not in self.chunks:
+                self.put(self.chunks, key, None)
+                stored = StoredChunk(self.next_number(), new.payload, new.seq, new.attempt, new.index, now)
+                stream = (incarnation, new.stream)
+                self.put(self.streams, stream, (*self.streams.get(stream, ()), stored))
 
     def put_line(self, token: Token, line: Line) -> None:
         if line.waits or line.kept:

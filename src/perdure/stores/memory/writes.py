@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from perdure.model.commit import (
     Answer,
+    Append,
     Applied,
     Cancel,
     Changed,
@@ -51,6 +52,8 @@ def apply(tables: Tables, write: Write, now: int) -> Answer:
             return inboxes.send(tables, write.message, now)
         case Publish():
             return events.publish(tables, write, now)
+        case Append():
+            return _append(tables, write, now)
         case Cancel():
             return _cancel(tables, write, now)
         case Requeue():
@@ -132,6 +135,7 @@ def _advance(tables: Tables, incarnation: int, commit: TurnCommit, now: int) -> 
 def _record(tables: Tables, incarnation: int, commit: TurnCommit, now: int) -> None:
     """What concerns the run alone: history, inbox, values."""
     tables.append(incarnation, commit.entries)
+    tables.write_chunks(incarnation, commit.epoch, commit.chunks, now)
     inboxes.consume(tables, incarnation, commit.consumed)
     actor = tables.actors[incarnation]
     values = dict(actor.values) | dict(commit.values)
@@ -161,6 +165,17 @@ def _reach_out(tables: Tables, incarnation: int, commit: TurnCommit, now: int) -
         gates.release(tables, [incarnation], commit.releases, now)
     for asked in commit.asks:
         gates.ask(tables, tables.actors[incarnation].run, asked, now)
+
+
+def _append(tables: Tables, append: Append, now: int) -> Answer:
+    actor = tables.actors.get(append.run.incarnation)
+    if actor is None:
+        return Fenced(None)
+    run = actor.run
+    if run.status is not Status.RUNNING or run.owner != append.owner or run.epoch != append.epoch:
+        return Fenced(run)
+    tables.write_chunks(run.incarnation, run.epoch, append.chunks, now)
+    return Applied(run.key)
 
 
 # ---------------------------------------------------------------- children

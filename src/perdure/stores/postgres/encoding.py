@@ -8,7 +8,7 @@ import msgspec
 
 from perdure.model.attributes import searchable
 from perdure.model.bounds import out_of_bounds
-from perdure.model.commit import Cancel, Configure, Create, Delete, Requeue, Send, Steer, TurnCommit, Write
+from perdure.model.commit import Append, Cancel, Configure, Create, Delete, Requeue, Send, Steer, TurnCommit, Write
 from perdure.model.endings import cancelled_failure, start_failure
 from perdure.model.events import Publish, line
 from perdure.model.failure import encode_failure
@@ -22,6 +22,7 @@ _KINDS: Final[dict[type, str]] = {
     Create: "create",
     Send: "send",
     Publish: "publish",
+    Append: "append",
     Cancel: "cancel",
     Requeue: "requeue",
     Steer: "steer",
@@ -83,6 +84,8 @@ class Touched:
             case Publish():
                 self.events.append((write.namespace, line(write.name), write.facets))
                 self.ids += [feed.run.id for feed in write.feeds]
+            case Append():
+                self.mine.append(write.run.incarnation)
             case Requeue() | Steer():
                 self.ids.append(write.run_id)
             case Cancel() | Delete():
@@ -147,6 +150,8 @@ def encoded(write: Write) -> tuple[bytes, Write]:
 
     A turn or a new run that cannot be stored is answered so only if it would be applied: so it goes without its data.
     """
+    if isinstance(write, Append) and (fault := out_of_bounds(write)) is not None:
+        raise Unfit(fault)  # whoever holds the run
     aside: dict[str, Any] = {}
     turn = write if isinstance(write, TurnCommit) else write.turn if isinstance(write, Create) else None
     if turn is not None:

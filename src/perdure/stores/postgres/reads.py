@@ -9,6 +9,7 @@ from perdure.model.bounds import out_of_bounds
 from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run
+from perdure.model.stream import StoredChunk
 from perdure.ports.store import Count, Facet, Gate, RunQuery, Standing
 from perdure.stores.postgres.connections import Connections
 from perdure.stores.postgres.gates import parameters, to_gates
@@ -54,6 +55,21 @@ class Reads:
     async def gates(self, namespace: str | None, name: str | None, limit: int) -> Sequence[Gate]:
         text = f"SELECT * FROM {self._schema}.gates_1($1, $2, $3, $4)"
         return to_gates(await self.fetch(text, *parameters(namespace, name, limit)))
+
+    async def chunks(self, incarnation: int, stream: str, after: int, limit: int) -> Sequence[StoredChunk]:
+        if out_of_bounds(stream):
+            return []
+        text = (
+            f"SELECT place, payload, seq, attempt, number, at FROM {self._schema}.chunks "
+            "WHERE incarnation = $1 AND stream = $2 AND place > $3 ORDER BY place LIMIT $4"
+        )
+        return [StoredChunk(*row) for row in await self.fetch(text, incarnation, stream, after, limit)]
+
+    async def heads(self, asked: Sequence[tuple[int, str]]) -> Sequence[int]:
+        # A name that no store could take names nothing: so may any other that is not there.
+        streams = ["" if out_of_bounds(stream) else stream for _, stream in asked]
+        text = f"SELECT * FROM {self._schema}.heads_1($1, $2)"
+        return [row[0] for row in await self.fetch(text, [incarnation for incarnation, _ in asked], streams)]
 
     async def standing(self, incarnations: Sequence[int]) -> Mapping[int, Standing]:
         text = f"SELECT incarnation, status, wake_at, updated_at FROM {self._schema}.runs WHERE incarnation = ANY ($1)"

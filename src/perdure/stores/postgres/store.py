@@ -15,6 +15,7 @@ from perdure.model.events import Subscription
 from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run, Status
+from perdure.model.stream import StoredChunk
 from perdure.ports.clock import Clock
 from perdure.ports.store import (
     Claimed,
@@ -195,6 +196,12 @@ class PostgresStore:
     async def gates(self, *, namespace: str | None = None, name: str | None = None, limit: int = 20) -> Sequence[Gate]:
         return await self._open.reads.gates(namespace, name, limit)
 
+    async def chunks(self, incarnation: int, stream: str, after: int, limit: int) -> Sequence[StoredChunk]:
+        return await self._open.reads.chunks(incarnation, stream, after, limit)
+
+    async def heads(self, asked: Sequence[tuple[int, str]]) -> Sequence[int]:
+        return await self._open.reads.heads(asked)
+
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
         return self._open.hints.add(callback)
 
@@ -221,5 +228,13 @@ def _concerns_others(write: Write) -> bool:
     return not (
         isinstance(write, TurnCommit)
         and write.status is Status.RUNNING
-        and not (write.children or write.joins or write.cancels or write.sends or write.unwaits or write.releases)
+        and not (
+            write.children
+            or write.joins
+            or write.cancels
+            or write.sends
+            or write.unwaits
+            or write.releases
+            or write.chunks
+        )
     )

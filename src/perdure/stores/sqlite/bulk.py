@@ -98,6 +98,7 @@ def _is_plain(turn: TurnCommit) -> bool:
         or turn.attributes is not None
         or turn.asks
         or turn.releases
+        or turn.chunks
         or turn.successor is not None
         or turn.status in _CASCADING
     )

@@ -349,6 +349,25 @@ _GATES: Final = (
     "CREATE INDEX services_by_age ON services (gate, service)",
 )
 
+_STREAMS: Final = (
+    # AUTOINCREMENT: a place is never given again, also after its chunk was deleted.
+    """
+    CREATE TABLE chunks (
+        place INTEGER PRIMARY KEY AUTOINCREMENT,
+        incarnation INTEGER NOT NULL,
+        stream TEXT NOT NULL,
+        payload BLOB NOT NULL,
+        epoch INTEGER NOT NULL,
+        seq INTEGER NOT NULL,
+        attempt INTEGER NOT NULL,
+        number INTEGER NOT NULL,
+        at INTEGER NOT NULL
+    )
+    """,
+    "CREATE INDEX chunks_by_stream ON chunks (incarnation, stream, place)",
+    "CREATE UNIQUE INDEX chunks_once ON chunks (incarnation, epoch, seq, attempt, stream, number)",
+)
+
 MIGRATIONS: Final = (
     Migration(1, "initial", _INITIAL),
     Migration(2, "fleet", _FLEET),
@@ -358,4 +377,5 @@ MIGRATIONS: Final = (
     Migration(6, "search", _SEARCH),
     Migration(7, "pauses", _PAUSES),
     Migration(8, "gates", _GATES),
+    Migration(9, "streams", _STREAMS),
 )

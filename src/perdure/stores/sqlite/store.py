@@ -14,6 +14,7 @@ from perdure.model.events import Subscription
 from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run
+from perdure.model.stream import StoredChunk
 from perdure.ports.clock import Clock
 from perdure.ports.store import (
     Claimed,
@@ -28,7 +29,7 @@ from perdure.ports.store import (
     Serves,
     Standing,
 )
-from perdure.stores.sqlite import audits, claims, events, fleet, gaterows, listing, reads, schema
+from perdure.stores.sqlite import audits, claims, events, fleet, gaterows, listing, reads, schema, streams
 from perdure.stores.sqlite.connection import BUSY_DEADLINE, check_arguments
 from perdure.stores.sqlite.migrations import Migration
 from perdure.stores.sqlite.place import Place
@@ -170,6 +171,13 @@ class SqliteStore:
     async def values(self, incarnation: int, keys: Sequence[str]) -> Mapping[str, bytes]:
         call = partial(reads.values, incarnation=incarnation, keys=keys)
         return cast("Mapping[str, bytes]", await self._reading().call(call))
+
+    async def chunks(self, incarnation: int, stream: str, after: int, limit: int) -> Sequence[StoredChunk]:
+        call = partial(streams.chunks, incarnation=incarnation, stream=stream, after=after, limit=limit)
+        return cast("Sequence[StoredChunk]", await self._reading().call(call))
+
+    async def heads(self, asked: Sequence[tuple[int, str]]) -> Sequence[int]:
+        return cast("Sequence[int]", await self._reading().call(partial(streams.heads, asked=asked)))
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
         self._check()

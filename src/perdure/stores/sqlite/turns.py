@@ -9,7 +9,7 @@ from perdure.model.endings import cancelled_failure
 from perdure.model.failure import encode_failure
 from perdure.model.messages import holds_up
 from perdure.model.run import TERMINAL, NewRun, Parent, Run, RunKey, Status
-from perdure.stores.sqlite import events, families, gates, inboxes, newruns, waits
+from perdure.stores.sqlite import events, families, gates, inboxes, newruns, streams, waits
 from perdure.stores.sqlite.newruns import insert_run
 from perdure.stores.sqlite.rows import STATUS_CODES
 from perdure.stores.sqlite.transaction import Transaction
@@ -96,6 +96,7 @@ def _record(tx: Transaction, incarnation: int, turn: TurnCommit) -> None:
         )
     if turn.attributes is not None:
         newruns.change_attributes(tx, incarnation, turn.attributes)
+    streams.write(tx, incarnation, turn.epoch, turn.chunks)
 
 
 def _reach_out(tx: Transaction, key: RunKey, namespace: str, turn: TurnCommit) -> None:

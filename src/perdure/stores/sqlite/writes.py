@@ -7,6 +7,7 @@ from typing import Final
 from perdure.model.bounds import out_of_bounds
 from perdure.model.commit import (
     Answer,
+    Append,
     Applied,
     Cancel,
     Changed,
@@ -28,7 +29,7 @@ from perdure.model.events import Publish
 from perdure.model.gates import Ask
 from perdure.model.history import Entry, Event
 from perdure.model.run import REQUEUABLE, RunKey, Status
-from perdure.stores.sqlite import events, families, gates, inboxes, turns
+from perdure.stores.sqlite import events, families, gates, inboxes, streams, turns
 from perdure.stores.sqlite.newruns import insert_run
 from perdure.stores.sqlite.rows import RUNNING
 from perdure.stores.sqlite.transaction import Transaction
@@ -44,6 +45,8 @@ def apply(tx: Transaction, write: Write) -> Answer:
             return inboxes.send(tx, write.message)
         case Publish():
             return events.publish(tx, write)
+        case Append():
+            return streams.append(tx, write)
         case Cancel():
             return _cancel(tx, write)
         case Requeue():

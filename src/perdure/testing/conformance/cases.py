@@ -36,6 +36,7 @@ from perdure.testing.conformance import (
     signals,
     standing,
     steering,
+    streams,
     tokens,
     turns,
 )
@@ -69,6 +70,7 @@ _TOPICS: tuple[ModuleType, ...] = (
     counts,
     standing,
     steering,
+    streams,
     hostile,
     concurrency,
 )

@@ -17,11 +17,12 @@ from perdure.model.commit import Changed, Create, Published, TokenWait, Unstorab
 from perdure.model.conditions import attr
 from perdure.model.events import EventWait
 from perdure.model.run import Run
+from perdure.model.stream import StoredChunk
 from perdure.ports.store import ClaimRequest, Facet, Finding, Held, Process, Renewal, RunQuery, Serves, Standing, Store
 from perdure.stores.memory import MemoryStore
 from perdure.testing.clock import ManualClock
 from perdure.testing.conformance.kit import LEASE, SECOND, StoreFactory, new, request, turn
-from perdure.testing.conformance.script import EVENTS, NAMESPACES, TOKENS, VALUES, Script
+from perdure.testing.conformance.script import EVENTS, NAMESPACES, STREAMS, TOKENS, VALUES, Script
 
 EVERYTHING = RunQuery(limit=1_000_000)
 QUERIES = (
@@ -239,6 +240,8 @@ class Duel:
         history = (await ours.history([mine]))[mine]
         self._same(f"the history of {one.id}", list(history), list((await theirs.history([other]))[other]))
         self._same(f"the inbox of {one.id}", list(await ours.messages(mine)), list(await theirs.messages(other)))
+        for stream in STREAMS:
+            self._same(f"{stream} of {one.id}", await _stream(ours, mine, stream), await _stream(theirs, other, stream))
         for key in VALUES:
             self._same(f"the value {key} of {one.id}", await _value(ours, mine, key), await _value(theirs, other, key))
 
@@ -315,6 +318,15 @@ def _comparable(answer: Any) -> Any:
         first, rest = answer.runs[:1], answer.runs[1:]
         return Changed((*first, *sorted(rest, key=lambda run: run.incarnation)))
     return answer
+
+
+async def _stream(store: Store, incarnation: int, stream: str) -> list[StoredChunk]:
+    """Offsets are a store's own; but they grow, and the last is the head."""
+    found = await store.chunks(incarnation, stream, 0, 1000)
+    offsets = [0, *(chunk.offset for chunk in found)]
+    assert offsets == sorted(set(offsets))
+    assert list(await store.heads([(incarnation, stream)])) == offsets[-1:]
+    return [replace(chunk, offset=0) for chunk in found]
 
 
 async def _value(store: Store, incarnation: int, key: str) -> bytes | None:

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.model.commit import (
+    Append,
     Cancel,
     Configure,
     Create,
@@ -27,6 +28,7 @@ from perdure.model.events import EventWait, Feed, Publish
 from perdure.model.gates import Ask, Rules
 from perdure.model.messages import MessageKind, Outgoing
 from perdure.model.run import FORMAT, NewRun, Run, RunKey, Status
+from perdure.model.stream import NewChunk
 from perdure.ports.store import ClaimRequest, Held, Process, Serves
 from perdure.testing.conformance.kit import SECOND, new, request, resolved, scheduled
 
@@ -37,6 +39,7 @@ NAMESPACES = ("default", "red")
 PRINTS = ("print-a", "print-b")
 ATTRIBUTES = (None, b'{"size":1,"name":"x"}', b'{"size": 2}', b'{"size":3.5}', b'{"size":[2]}', b"2")
 VALUES = ("k", "l")
+STREAMS = ("s", "t")
 #: Few, so that ids conflict, are used again, and belong to somebody else.
 RUN_IDS = tuple("abcdef")
 TO_RUNS = (*[MessageKind.SIGNAL] * 6, *[MessageKind.UPDATE] * 2, *[MessageKind.CANCEL] * 2)
@@ -134,10 +137,12 @@ class Script:
             return self._turn(self.random.choice(held))
         if draw < 62:
             return self._create()
-        if draw < 76:
+        if draw < 74:
             return Send(self._message())
-        if draw < 82:
+        if draw < 79:
             return self._publish()
+        if draw < 82 and self.runs:
+            return self._append(self.random.choice(self.runs))
         if draw < 84:
             return Cancel(self._id(), b'"stop"', self._incarnation())
         if draw < 89:
@@ -182,6 +187,15 @@ class Script:
         if self._gating is None or self._gating.random() < 0.5:
             return ()
         return tuple(self._gating.sample(range(max(0, self._seq - 30), self._seq + 1), min(15, self._seq)))
+
+    def _append(self, run: Run) -> Append:
+        owner = run.owner or self.random.choice(OWNERS)
+        chunks = tuple(self._chunk(self.random.randrange(3)) for _ in range(self.random.randrange(4)))
+        return Append(run=run.key, owner=owner, epoch=run.epoch - self.chance(1), chunks=chunks)
+
+    def _chunk(self, seq: int) -> NewChunk:
+        index = 2**63 if self.random.randrange(40) == 0 else self.random.randrange(5)
+        return NewChunk(self.random.choice(STREAMS), str(self.next_seq()).encode(), seq, int(self.chance(5)), index)
 
     def _id(self) -> str:
         """An id that there is, or perhaps is not."""
@@ -275,6 +289,7 @@ class Script:
             attributes=self.random.choice(ATTRIBUTES) if self.chance(2) else None,
             asks=self._asks(),
             releases=self._releases(),
+            chunks=tuple(NewChunk(stream, b"x", self.next_seq(), 0, 0) for stream in self.some(STREAMS)),
             started_at=self.now if self.chance(3) else None,
             output=b'"done"' if status is Status.COMPLETED else None,
             error=b'"bad"' if ends or status is Status.BLOCKED else None,

@@ -523,6 +523,9 @@ BEGIN
         INSERT INTO @schema@.attributes
         SELECT f.pair ->> 0, f.pair ->> 1, _me FROM jsonb_array_elements(_aside #> '{facets,own}') AS f (pair);
     END IF;
+    IF jsonb_array_length(_turn -> 'chunks') > 0 THEN
+        PERFORM @schema@.chunks_1(_me, (_turn ->> 'epoch')::bigint, _turn -> 'chunks', _now);
+    END IF;
 
     -- What concerns others: tokens, children, messages.
     IF cardinality(_unwaits) > 0 THEN
@@ -750,6 +753,23 @@ BEGIN
                 key_incarnation := _run.incarnation;
             END IF;
 
+        ELSIF _kind = 'append' THEN
+            SELECT * INTO _run FROM @schema@.runs
+            WHERE incarnation = (_write #>> '{run,incarnation}')::bigint FOR NO KEY UPDATE;
+            IF NOT FOUND THEN
+                answer := 'fenced';
+            ELSIF _run.status <> 1 OR _run.owner IS DISTINCT FROM _write ->> 'owner'
+                OR _run.epoch <> (_write ->> 'epoch')::bigint
+            THEN
+                answer := 'fenced';
+                run := _run;
+            ELSE
+                PERFORM @schema@.chunks_1(_run.incarnation, _run.epoch, _write -> 'chunks', _now);
+                answer := 'applied';
+                key_id := _run.id;
+                key_incarnation := _run.incarnation;
+            END IF;
+
         ELSIF _kind = 'create' THEN
             SELECT * INTO _run FROM @schema@.runs WHERE id = _write #>> '{run,id}';
             answer := 'exists';
@@ -950,5 +970,6 @@ BEGIN
     DELETE FROM @schema@.deliveries WHERE incarnation = ANY (_runs);
     DELETE FROM @schema@.waits WHERE incarnation = ANY (_runs);
     DELETE FROM @schema@.run_values WHERE incarnation = ANY (_runs);
+    DELETE FROM @schema@.chunks WHERE incarnation = ANY (_runs);
     DELETE FROM @schema@.runs WHERE incarnation = ANY (_runs);
 END $$;
