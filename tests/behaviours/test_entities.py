@@ -421,8 +421,11 @@ async def test_ent_timers_and_signals_work_inside(world: World) -> None:
 
     async with world.app() as app:
         sleeper = app.entity(Sleeper, "s")
+        assert await sleeper.nap(0) == 1
         waiting = [asyncio.ensure_future(sleeper.nap(10)) for _ in range(2)]
+        while (await app.get_run("entity:Sleeper:s").info()).inbox < 3:
+            await app.settle()
         await app.tick(timedelta(seconds=19))
         assert [one.done() for one in waiting] == [True, False]
         await app.tick(1)
-        assert [await one for one in waiting] == [1, 2]
+        assert [await one for one in waiting] == [2, 3]
