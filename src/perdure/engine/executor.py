@@ -258,7 +258,7 @@ class Executor:
     def _announce(self, held: Held, commit: TurnCommit, *, rests: bool) -> None:
         """What became durable is told; other runs may have become due by it: children, successor, a parent that waits."""
         self.tell.turn(held, commit, rests=rests)
-        if held.gated or commit.asks:
+        if held.instance.gated():
             self.gating.committed(held, commit)
         parent = held.instance.run.parent if commit.status in TERMINAL else None
         if parent is not None:

@@ -43,11 +43,10 @@ class Gating:
         if commit.asks and commit.status is Status.RUNNING:
             self._waiting.add(held.key.incarnation)
             self._nudges.run(held.key.incarnation)
-        if commit.releases or (commit.status in TERMINAL and held.gated):
+        if commit.releases or (commit.status in TERMINAL and held.instance.gated()):
             self.moved()
         elif commit.asks:
             self.look(not any(asked.rules.rate is not None for asked in commit.asks))
-        held.gated = held.gated or bool(commit.asks)
 
     def moved(self) -> None:
         """Slots were given back, or there are more of them: whoever was admitted hears of it."""
