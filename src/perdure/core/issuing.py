@@ -58,14 +58,6 @@ class Issuing:
         """Open operations by position, oldest first."""
         return self._open.operations
 
-    def gated(self) -> bool:
-        """True if the run may hold slots of gates."""
-        return self._open.gated or self.run.gate is not None
-
-    def waits(self) -> bool:
-        """True if a step must not begin before its gate lets it through."""
-        return self._open.waits()
-
     @property
     def steps(self) -> dict[int, Operation]:
         """Those of them that are steps."""

@@ -12,7 +12,7 @@ from perdure.core.undoing import Undoing
 class Pending:
     """Pure bookkeeping of one instance."""
 
-    __slots__ = ("_due", "_granted", "_prune_at", "gated", "inbox", "operations", "steps", "undoing")
+    __slots__ = ("_due", "_granted", "_prune_at", "inbox", "operations", "steps", "undoing")
 
     def __init__(self) -> None:
         #: By position, oldest first.
@@ -26,15 +26,13 @@ class Pending:
         self._prune_at = 32
         #: The positions that a gate let through.
         self._granted: set[int] = set()
-        #: True once there was a step with a gate.
-        self.gated = False
 
     def add(self, operation: Operation) -> None:
         """An operation waits for its result."""
         self.operations[operation.seq] = operation
         if operation.policy is not None:
             self.steps[operation.seq] = operation
-            self.gated = self.gated or operation.gated
+            self.inbox.gated = self.inbox.gated or operation.gated
             operation.waits = operation.waits and operation.seq not in self._granted
         if operation.due is not None:
             heappush(self._due, (operation.due, operation.seq))

@@ -18,6 +18,7 @@ from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run, Status
 from perdure.ports.clock import Clock
+from perdure.ports.gates import Gate
 from perdure.ports.store import (
     MOST_UNSERVED,
     Claimed,
@@ -25,7 +26,6 @@ from perdure.ports.store import (
     Count,
     Facet,
     Finding,
-    Gate,
     Held,
     Member,
     Process,

@@ -16,19 +16,8 @@ from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run, Status
 from perdure.ports.clock import Clock
-from perdure.ports.store import (
-    Claimed,
-    ClaimRequest,
-    Count,
-    Facet,
-    Finding,
-    Gate,
-    Held,
-    Member,
-    RunQuery,
-    Serves,
-    Standing,
-)
+from perdure.ports.gates import Gate
+from perdure.ports.store import Claimed, ClaimRequest, Count, Facet, Finding, Held, Member, RunQuery, Serves, Standing
 from perdure.stores.postgres import schema
 from perdure.stores.postgres.batches import Batches
 from perdure.stores.postgres.claims import Claims
