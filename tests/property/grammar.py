@@ -69,6 +69,7 @@ LEAVES: dict[str, tuple[int, int]] = {
     "task_of_step": (3, 1),
     "continue": (1, 0),
     "attributes": (3, 2),
+    "queued": (8, 1),
 }
 
 #: Kinds with parts: how often, how many numbers, how many parts (at least, at most).

@@ -21,6 +21,7 @@ from perdure.core.instance import Instance
 from perdure.core.loop import OpFuture
 from perdure.model import values
 from perdure.model.failure import Failure
+from perdure.model.gates import Ask
 from perdure.model.policy import RetryPolicy
 from perdure.model.run import NewRun
 from tests.property.grammar import Node
@@ -145,6 +146,14 @@ async def guarded(program: Program, work: Awaitable[Any]) -> Any:
 async def step(program: Program, node: Node) -> Any:
     result = await program.step(f"step{node.numbers[0]}")
     program.see("result", result)
+    return result
+
+
+@kind
+async def queued(program: Program, node: Node) -> Any:
+    gate = Ask(seq=program.run.reserve(), name=f"queue{node.numbers[0] % 2}")
+    result = await program.run.step(f"queued{node.numbers[0]}", b"null", policy=POLICY, decode=decode, gate=gate)
+    program.see("queued", result)
     return result
 
 

@@ -223,6 +223,7 @@ def _without_repeats(recording: Recording, index: int, turn: Shown) -> Shown:
         children=tuple(child for child in commit.children if not child.again),
         waits=tuple(wait for wait in commit.waits if wait.seq in turn.issued),
         unwaits=tuple(seq for seq in commit.unwaits if seq in closed),
+        asks=tuple(asked for asked in commit.asks if asked.seq in turn.issued),
     )
     return replace(turn, commit=bare)
 

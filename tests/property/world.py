@@ -106,6 +106,8 @@ class World:
     listens: dict[int, frozenset[str]] = field(default_factory=dict)
     events: list[bytes] = field(default_factory=list)
     children: dict[str, Child] = field(default_factory=dict)
+    #: Tickets of gates: whether they were granted.
+    tickets: dict[int, bool] = field(default_factory=dict)
     number: int = 0
     cancelled: bool = False
     ended: bool = False
@@ -128,6 +130,10 @@ class World:
         for listen in commit.listens:
             self.listens[listen.seq] = frozenset(listen.facets)
             self._offer()
+        for seq in commit.releases:
+            self._give_back(seq)
+        for asked in commit.asks:
+            self.tickets.setdefault(asked.seq, False)
         for born in commit.children:
             awaited = born.run.awaited_as is not None or any(
                 entry.seq == born.seq and entry.op == "child" for entry in commit.entries
@@ -142,6 +148,9 @@ class World:
             self.ended = True
             for seq in [*self.waits, *self.listens]:
                 self._unwait(seq)
+            if commit.status is not Status.BLOCKED:
+                for seq in list(self.tickets):
+                    self._give_back(seq)
         for id in commit.cancels:
             child = self.children.get(id)  # one that could not start is not there
             if child is not None and child.end is None:
@@ -173,6 +182,14 @@ class World:
         child.end = (payload, failed)
         if child.awaited:
             self._put(MessageKind.CHILD, id, None, payload, failed=failed)
+
+    def _give_back(self, seq: int) -> None:
+        """A ticket goes, with the grant that was not read."""
+        self.tickets.pop(seq, None)
+        for number, message in list(self.unread.items()):
+            if message.kind is MessageKind.GRANT and message.name == str(seq):
+                del self.unread[number]
+                self.untold = [other for other in self.untold if other.number != number]
 
     def _unwait(self, seq: int) -> None:
         if self.listens.pop(seq, None) is not None:
@@ -242,6 +259,7 @@ class World:
         for attempt in range(20):
             results, failed = self._results(instance, before)
             self._children_end()
+            self._grants()
             self._messages(instance, urgent=attempt > 3)
             if rng.random() < 0.012 and not self.cancelled:
                 self.cancelled = True
@@ -279,7 +297,11 @@ class World:
         failed: list[tuple[int, int]] = []
         eager = rng.random()
         for operation in instance.steps.values():
-            if rng.random() > eager or (operation.next_at is not None and operation.next_at > self.now):
+            if (
+                operation.waits
+                or rng.random() > eager
+                or (operation.next_at is not None and operation.next_at > self.now)
+            ):
                 continue
             self.now += rng.choice((0, 0, 1, 250_000))
             if rng.random() < 0.1 and operation.failures < 2:
@@ -299,6 +321,12 @@ class World:
                     self._end(id, rng.choice(FAILURES), failed=True)
                 else:
                     self._end(id, b"%d" % rng.randint(0, 99), failed=False)
+
+    def _grants(self) -> None:
+        for seq, granted in self.tickets.items():
+            if not granted and self.rng.random() < 0.3:
+                self.tickets[seq] = True
+                self._put(MessageKind.GRANT, str(seq), None, None)
 
     def _messages(self, instance: Instance, *, urgent: bool) -> None:
         rng = self.rng

@@ -171,6 +171,7 @@ async def outcome_of(
     for run in sorted(runs, key=lambda run: labels[run.incarnation]):
         inbox = await store.messages(run.incarnation) if run.inbox else ()
         seen += ["run", run, histories[run.incarnation], inbox]
+    seen += ["gates", await store.gates(limit=1_000)]
     seen += ["astray", await store.audit(heal=False), *beside]
     return exchanged(_tuples(seen), lambda incarnation: labels.get(incarnation, "one that came and went"))
 

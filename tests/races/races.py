@@ -24,6 +24,7 @@ from perdure.testing.conformance.kit import (
     turn,
 )
 from tests.races.duel import Actors, Batch, Race, Verb, claiming, releasing, renewing
+from tests.races.gateraces import GATE_RACES
 
 STOP, GONE = b'"stop"', b'"gone"'
 
@@ -436,4 +437,5 @@ RACES: Final[dict[str, Race]] = {
     "audit-park": Race(held, AUDITED, PARKS),
     "audit-send": Race(parked, AUDITED, SENT),
     "die-send": Race(held, DIES, SENT),
+    **GATE_RACES,
 }

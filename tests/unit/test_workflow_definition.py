@@ -482,6 +482,9 @@ class App:
         self.launched.append((definition, input, options))
         return Run(f"{self.name}:run", f"{self.name}:result")
 
+    async def deliver(self, question: Any, update_id: str, reply: str | None) -> None:
+        raise AssertionError("no definition of these tests is an entity's")
+
 
 async def test_outside_a_workflow_the_only_open_app_is_used() -> None:
     app = App("a")

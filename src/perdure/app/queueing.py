@@ -12,7 +12,7 @@ from perdure.engine.engine import Engine
 from perdure.engine.sending import check_stored
 from perdure.model.commit import Configure
 from perdure.model.ids import check_name
-from perdure.ports.store import Gate
+from perdure.ports.gates import Gate
 
 
 class Queueing(Starting):

@@ -15,7 +15,7 @@ from perdure.cli.options import json_option, store_option
 from perdure.cli.output import output, table
 from perdure.cli.text import duration, iso, relative, styled
 from perdure.model.gates import WHOLE_RUN
-from perdure.ports.store import Gate, Ticket
+from perdure.ports.gates import Gate, Ticket
 
 
 @click.command()

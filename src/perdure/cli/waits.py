@@ -19,8 +19,8 @@ _CHILDREN = frozenset({Op.CHILD, Op.JOIN})
 class Wait(Struct, frozen=True):
     """One thing that a run waits for. Times are microseconds."""
 
-    #: `unpause`, `worker`, `code`, `start`, or the kind of an operation: `step`, `timer`, `signal`, `update`, `child`, or that
-    #: of a token: `webhook`, `breakpoint`, `task`, `event`, `token`.
+    #: `unpause`, `worker`, `code`, `start`, `queue`, or the kind of an operation: `step`, `timer`, `signal`, `update`, `child`,
+    #: or that of a token: `webhook`, `breakpoint`, `task`, `event`, `token`.
     what: str
     #: The signal's, step's or child's name; the workflow's for a worker or code.
     name: str
@@ -56,6 +56,10 @@ def _for_a_worker(run: Run, now: int) -> Iterable[Wait]:
     elif due is not None and due <= now:
         lost = run.status is Status.RUNNING
         yield Wait("worker", name, due, None, "its worker was lost; the next one takes it" if lost else "it is due")
+    elif run.status is Status.SUSPENDED and run.gate is not None and run.listening:
+        gate = run.gate.name if not run.gate.key else f"{run.gate.name} {run.gate.key}"
+        if run.started_at is None:
+            yield Wait("queue", gate, run.updated_at, None, "it begins when its turn comes")
     elif run.status is Status.SUSPENDED and run.started_at is None:
         yield Wait("start", name, run.created_at, due, "it begins then")
 
@@ -79,5 +83,7 @@ def _operations(steps: Sequence[Step], children: Mapping[str, Run], *, running: 
             yield Wait("event", step.name, step.issued_at, step.due, fitting)
         elif step.op in (Op.SIGNAL, Op.UPDATE, Op.TIMER):
             yield Wait(step.op, step.name, step.issued_at, step.due)
+        elif step.queue is not None and not running:
+            yield Wait("queue", step.queue, step.issued_at, None, f"step {step.name} waits in line")
         else:
             yield Wait("step", step.name, step.issued_at, None, "is running" if running else "")

@@ -56,11 +56,13 @@ def message_key(message: Message) -> Key:
 class Inbox:
     """Unread messages and the operations that wait for one."""
 
-    __slots__ = ("_unread", "_waits", "seen")
+    __slots__ = ("_unread", "_waits", "gated", "seen")
 
     def __init__(self) -> None:
         #: The highest message number taken in.
         self.seen = 0
+        #: True once there was a step that has to pass a gate.
+        self.gated = False
         self._unread: dict[Key, deque[Message]] = {}
         #: Lists: nearly all lines have one in it, and an empty deque takes ten times the memory.
         self._waits: dict[Key, list[Operation]] = {}

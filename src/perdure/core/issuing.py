@@ -58,10 +58,6 @@ class Issuing:
         """Open operations by position, oldest first."""
         return self._open.operations
 
-    def waits(self) -> bool:
-        """True if a step must not begin before its gate lets it through."""
-        return self._open.waits()
-
     @property
     def steps(self) -> dict[int, Operation]:
         """Those of them that are steps."""

@@ -32,6 +32,7 @@ class Pending:
         self.operations[operation.seq] = operation
         if operation.policy is not None:
             self.steps[operation.seq] = operation
+            self.inbox.gated = self.inbox.gated or operation.gated
             operation.waits = operation.waits and operation.seq not in self._granted
         if operation.due is not None:
             heappush(self._due, (operation.due, operation.seq))

@@ -27,7 +27,7 @@ from perdure.engine.attempts import Attempts
 from perdure.engine.cache import Cache
 from perdure.engine.committer import Committer, Outcome
 from perdure.engine.endings import Ending
-from perdure.engine.gating import Gating
+from perdure.engine.gating import Gating, passes_gates
 from perdure.engine.held import Held
 from perdure.engine.holdings import Holdings
 from perdure.engine.means import Means
@@ -259,7 +259,7 @@ class Executor:
     def _announce(self, held: Held, commit: TurnCommit, *, rests: bool) -> None:
         """What became durable is told; other runs may have become due by it: children, successor, a parent that waits."""
         self.tell.turn(held, commit, rests=rests)
-        if held.gated or commit.asks:
+        if passes_gates(held):
             self.gating.committed(held, commit)
         parent = held.instance.run.parent if commit.status in TERMINAL else None
         if parent is not None:

@@ -43,21 +43,25 @@ class Gating:
         if commit.asks and commit.status is Status.RUNNING:
             self._waiting.add(held.key.incarnation)
             self._nudges.run(held.key.incarnation)
-        if commit.releases or (commit.status in TERMINAL and held.gated):
+        if commit.releases or (commit.status in TERMINAL and passes_gates(held)):
             self.moved()
         elif commit.asks:
             self.look(not any(asked.rules.rate is not None for asked in commit.asks))
-        held.gated = held.gated or bool(commit.asks)
 
     def moved(self) -> None:
         """Slots were given back, or there are more of them: whoever was admitted hears of it."""
         for incarnation in list(self._waiting):
             held = self._holdings.get(incarnation)
-            if held is None or not held.instance.waits():
+            if held is None or not any(operation.waits for operation in held.instance.steps.values()):
                 self._waiting.discard(incarnation)
             else:
                 self._nudges.run(incarnation)
         self.look(False)
+
+
+def passes_gates(held: Held) -> bool:
+    """Whether a run may hold slots of gates."""
+    return held.instance.inbox.gated or held.instance.run.gate is not None
 
 
 def admitted(messages: Sequence[Message]) -> bool:

@@ -46,7 +46,6 @@ class Held:
         "deadline",
         "definition",
         "epoch",
-        "gated",
         "gone",
         "instance",
         "key",
@@ -85,8 +84,6 @@ class Held:
         self.taken: list[Arrival] = []
         #: How many commits have ended waits for tokens: messages read before such a one may have gone back to their token.
         self.unwaited = 0
-        #: True if it may hold slots of gates.
-        self.gated = False
         #: True while a drive is queued on the loop.
         self.scheduled = False
         #: True once the run is not ours any more: whatever still comes for it is dropped.

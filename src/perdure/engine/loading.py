@@ -176,7 +176,6 @@ class Loading:
             instance = executor.instance(definition, as_new(run))
         held = Held(run.key, definition, instance, run.epoch, run.n, run.deadline)
         held.until = run.wake_at or 0
-        held.gated = run.gate is not None or any(each.kind is MessageKind.GRANT for each in claimed.messages)
         held.arrivals.extend(claimed.messages)
         if not executor.hold(held):
             return

@@ -46,6 +46,8 @@ class Step(Struct, frozen=True, kw_only=True):
     #: What its attempts said with `perdure.log`, oldest first; and its newest heartbeat.
     log: tuple[LogLine, ...] = ()
     progress: Progress | None = None
+    #: The queue that a step goes through.
+    queue: str | None = None
 
 
 def fold(entries: Iterable[Entry]) -> list[Step]:
@@ -99,6 +101,8 @@ def _next(step: Step, entry: Entry) -> Step:
         return replace(
             step, state=State.FAILED, attempts=attempts, error=entry.payload, began_at=entry.began, ended_at=entry.at
         )
+    if entry.event is Event.GATED:
+        return replace(step, queue=entry.name)
     if entry.event is Event.ABANDONED:
         return replace(step, state=State.ABANDONED, ended_at=entry.at)
     if entry.event is Event.LOGGED:

@@ -115,14 +115,12 @@ from msgspec import Struct
 from perdure.model.attributes import Condition
 from perdure.model.commit import Answer, Write
 from perdure.model.events import Subscription
-from perdure.model.gates import GateKey, Rules
 from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run, RunKey, Status
 from perdure.model.stream import StoredChunk
+from perdure.ports.gates import Gate
 
-#: So many gates at most are listed by one call of `Store.gates`.
-MOST_GATES: Final = 1_000
 #: So many runs at most are blocked by one call of `Store.block_unserved`.
 MOST_UNSERVED: Final = 200
 
@@ -226,34 +224,6 @@ class Finding(Struct, frozen=True):
 
     run: RunKey
     what: str
-
-
-class Ticket(Struct, frozen=True, kw_only=True):
-    """Who holds a gate, or waits for it."""
-
-    run: RunKey
-    workflow: str
-    #: The operation's position, or `WHOLE_RUN`.
-    seq: int
-    held: bool
-    priority: int
-    fairness: str
-    #: When it was admitted, or came.
-    since: int
-
-
-class Gate(Struct, frozen=True, kw_only=True):
-    """How a gate stands."""
-
-    key: GateKey
-    rules: Rules
-    #: How many hold it, and how many wait.
-    held: int
-    waiting: int
-    #: When somebody looks at it though nobody releases it; None: not.
-    wake_at: int | None
-    #: The first of those that hold it, oldest first; then the first of those that wait, by priority and arrival.
-    tickets: tuple[Ticket, ...]
 
 
 class Process(Struct, frozen=True, kw_only=True):

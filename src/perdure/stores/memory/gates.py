@@ -11,7 +11,7 @@ from perdure.model.commit import Configure
 from perdure.model.gates import FAIR_MEMORY, MOST_ADMITTED, WHOLE_RUN, Ask, GateKey, Rules
 from perdure.model.messages import Message, MessageKind
 from perdure.model.run import DEFAULT_NAMESPACE, Run, Status
-from perdure.ports.store import MOST_GATES, Gate, Ticket
+from perdure.ports.gates import MOST_GATES, Gate, Ticket
 from perdure.stores.memory import inboxes
 from perdure.stores.memory.tables import GateRow, Place, Tables
 

@@ -20,6 +20,7 @@ from perdure.model.messages import Message
 from perdure.model.run import Run, Status
 from perdure.model.stream import StoredChunk
 from perdure.ports.clock import Clock
+from perdure.ports.gates import Gate
 from perdure.ports.store import (
     MOST_UNSERVED,
     Claimed,
@@ -27,7 +28,6 @@ from perdure.ports.store import (
     Count,
     Facet,
     Finding,
-    Gate,
     Held,
     Member,
     Process,

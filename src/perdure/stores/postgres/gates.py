@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from perdure.model.gates import GateKey, Rules
 from perdure.model.run import RunKey
-from perdure.ports.store import MOST_GATES, Gate, Ticket
+from perdure.ports.gates import MOST_GATES, Gate, Ticket
 from perdure.stores.postgres.rows import Row
 
 

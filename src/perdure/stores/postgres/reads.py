@@ -10,7 +10,8 @@ from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run
 from perdure.model.stream import StoredChunk
-from perdure.ports.store import Count, Facet, Gate, RunQuery, Standing
+from perdure.ports.gates import Gate
+from perdure.ports.store import Count, Facet, RunQuery, Standing
 from perdure.stores.postgres.connections import Connections
 from perdure.stores.postgres.gates import parameters, to_gates
 from perdure.stores.postgres.listing import counting, listing

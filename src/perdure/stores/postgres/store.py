@@ -17,19 +17,8 @@ from perdure.model.messages import Message
 from perdure.model.run import Run, Status
 from perdure.model.stream import StoredChunk
 from perdure.ports.clock import Clock
-from perdure.ports.store import (
-    Claimed,
-    ClaimRequest,
-    Count,
-    Facet,
-    Finding,
-    Gate,
-    Held,
-    Member,
-    RunQuery,
-    Serves,
-    Standing,
-)
+from perdure.ports.gates import Gate
+from perdure.ports.store import Claimed, ClaimRequest, Count, Facet, Finding, Held, Member, RunQuery, Serves, Standing
 from perdure.stores.postgres import schema
 from perdure.stores.postgres.batches import Batches
 from perdure.stores.postgres.claims import Claims

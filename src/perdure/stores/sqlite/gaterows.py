@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from perdure.model.gates import GateKey, Rules, has_slot, in_rate
 from perdure.model.run import RunKey
-from perdure.ports.store import MOST_GATES, Gate, Ticket
+from perdure.ports.gates import MOST_GATES, Gate, Ticket
 
 _GATE_COLUMNS: Final = (
     "id, namespace, name, key, slots, rate, window, lifo, fair, depth, lasting, stamp, held, waiting, opened, used, services, "

@@ -10,7 +10,7 @@ from perdure.model.commit import (
 from perdure.model.gates import WHOLE_RUN, Ask, Rules
 from perdure.model.messages import Message, MessageKind
 from perdure.model.run import Run
-from perdure.ports.store import Gate
+from perdure.ports.gates import Gate
 from perdure.testing.conformance.kit import (
     Kit,
     park,
