@@ -16,6 +16,7 @@ from perdure.authoring.hooks import Hooking
 from perdure.authoring.issuing import bound
 from perdure.authoring.launching import Launching
 from perdure.authoring.options import attributes_json
+from perdure.authoring.transacting import Transacting
 from perdure.authoring.waiting import Waiting
 from perdure.model import values
 from perdure.model.carrier import decode_carrier, traceparent
@@ -24,7 +25,7 @@ from perdure.model.ids import check_name, next_link
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Context(Hooking, Waiting, Launching, Answering):
+class Context(Hooking, Transacting, Waiting, Launching, Answering):
     """One workflow run, seen from inside its body. Not usable in steps, nor after the body has ended."""
 
     __slots__ = ()

@@ -131,7 +131,9 @@ def runs_of(tx: Transaction, incarnations: Sequence[int]) -> tuple[Run, ...]:
 
 
 #: Everything that hangs on a run, in no table order that matters: nothing of it outlives the transaction.
-_BELONGINGS: Final = ("history", "messages", "deliveries", "waits", "run_values", "attributes", "inputs", "runs")
+_BELONGINGS: Final = (
+    "history", "messages", "deliveries", "waits", "run_values", "attributes", "transactions", "inputs", "runs",
+)  # fmt: skip
 
 
 def delete_tree(tx: Transaction, incarnation: int, error: bytes) -> tuple[Run, ...]:

@@ -277,6 +277,20 @@ _PAUSES: Final = (
     """,
 )
 
+_TRANSACTIONS: Final = (
+    # The outputs of steps that were made in users' transactions, for attempts that come after the commit and before the
+    # turn that takes it into history.
+    """
+    CREATE TABLE transactions (
+        incarnation INTEGER NOT NULL,
+        seq INTEGER NOT NULL,
+        name TEXT NOT NULL,
+        output BLOB,
+        PRIMARY KEY (incarnation, seq)
+    ) WITHOUT ROWID
+    """,
+)
+
 MIGRATIONS: Final = (
     Migration(1, "initial", _INITIAL),
     Migration(2, "fleet", _FLEET),
@@ -285,4 +299,5 @@ MIGRATIONS: Final = (
     Migration(5, "events", _EVENTS),
     Migration(6, "search", _SEARCH),
     Migration(7, "pauses", _PAUSES),
+    Migration(8, "transactions", _TRANSACTIONS),
 )
