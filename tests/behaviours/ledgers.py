@@ -50,11 +50,11 @@ class Ledger:
         if self.on_sqlite:
             with contextlib.closing(sqlite3.connect(self.address)) as connection, connection:
                 return connection.execute(statement).fetchall()
-        connection = await asyncpg.connect(self.address)
+        server = await asyncpg.connect(self.address)
         try:
-            return [tuple(row) for row in await connection.fetch(statement)]
+            return [tuple(row) for row in await server.fetch(statement)]
         finally:
-            await connection.close()
+            await server.close()
 
     async def lines(self) -> list[str]:
         return [line for (line,) in await self.execute(f"SELECT line FROM {self.table} ORDER BY line")]
@@ -70,6 +70,8 @@ class Ledger:
     async def source(self, way: str) -> AsyncIterator[Any]:
         """What `way` names."""
         address = self.address
+        pool: Any
+        engine: Any
         match way:
             case "own":
                 yield None
@@ -169,7 +171,7 @@ class Ledger:
 
     async def end(self, handle: Any, verb: str) -> None:
         """`commit` or `rollback`."""
-        end = getattr(handle, verb, None)
+        end: Any = getattr(handle, verb, None)
         plain = (
             end is None or getattr(handle, "isolation_level", "") is None or getattr(handle, "autocommit", -1) is True
         )

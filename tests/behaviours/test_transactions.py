@@ -424,11 +424,11 @@ async def test_bad_use_is_told_at_the_call(world: World) -> None:
         ]
         for call in calls:
             with pytest.raises(UsageError) as raised:
-                call()
+                await call()
             told.append(str(raised.value))
         connection = sqlite3.connect(":memory:")
         with contextlib.closing(connection), pytest.raises(UsageError, match="give where it comes from"):
-            ctx.transaction("pay", plain, on=connection)
+            await ctx.transaction("pay", plain, on=connection)
 
     async with world.app(pay) as app:
         run = await app.start(pay, id="r1")

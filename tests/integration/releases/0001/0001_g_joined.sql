@@ -99,7 +99,7 @@ BEGIN
             ARRAY(SELECT jsonb_array_elements_text(_touched -> 5)),
             ARRAY(SELECT jsonb_array_elements_text(_touched -> 6)),
             ARRAY(SELECT jsonb_array_elements_text(_touched -> 7))::bigint[],
-            ARRAY(SELECT jsonb_array_elements_text(_touched -> 8))
+            ARRAY(SELECT jsonb_array_elements_text(_touched -> 8)), (_touched ->> 9)::jsonb
         ) LIMIT 1;
         -- Whoever listens hears of it with the commit.
         PERFORM pg_notify(_call ->> 'channel', 'changed ');
