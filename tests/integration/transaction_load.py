@@ -1,7 +1,7 @@
 """A workflow of one transaction, in a process that its parent kills.
 
-`python -m tests.integration.transaction_load URL TABLE WHERE`: the process stops "inside" the transaction, or "after" the commit
-and before the turn, says so, and waits to be killed. With "nowhere" it works until the run has ended.
+`python -m tests.integration.transaction_load URL TABLE WHERE`: the process stops "inside" the transaction, or "after" the
+commit and before the turn, says so, and waits to be killed. With "nowhere" it works until the run has ended.
 """
 
 from __future__ import annotations

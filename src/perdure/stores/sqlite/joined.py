@@ -178,6 +178,6 @@ def _joined(answer: Answer) -> Joined:
 
 
 def _open(place: Place) -> sqlite3.Connection:
-    connection = sqlite3.connect(place.path, isolation_level=None)
+    connection = sqlite3.connect(place.path)
     connection.execute(f"PRAGMA synchronous={place.synchronous}")
     return connection

@@ -34,6 +34,7 @@ from perdure.testing.conformance import (
     standing,
     steering,
     tokens,
+    transactions,
     turns,
 )
 from perdure.testing.conformance.kit import Kit, StoreFactory
@@ -46,6 +47,7 @@ _TOPICS: tuple[ModuleType, ...] = (
     claims,
     leases,
     tokens,
+    transactions,
     signals,
     events,
     publishing,
