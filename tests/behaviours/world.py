@@ -28,7 +28,7 @@ class World:
 
     def __init__(self, url: str, cache: str) -> None:
         self.clock = ManualClock()
-        self._url = url
+        self.url = self._url = url
         self._gates: list[Gate] = []
         self._memory = MemoryStore(self.clock) if url == "memory://" else None
         self._options: dict[str, Any] = {"cache": 0} if cache == "0" else {}

@@ -17,6 +17,7 @@ from perdure.authoring.options import StartOptions
 from perdure.authoring.registry import Registry, listed
 from perdure.authoring.step import StepDefinition
 from perdure.authoring.workflow import WorkflowDefinition
+from perdure.drivers import Drivers
 from perdure.engine import door
 from perdure.engine.engine import Engine
 from perdure.engine.handle import RunHandle
@@ -91,6 +92,7 @@ class Opened(ABC):
         try:
             means = Means(
                 store=store,
+                databases=Drivers(),
                 clock=self._clock,
                 registry=self.registry,
                 settings=self.settings,

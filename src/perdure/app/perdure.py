@@ -57,11 +57,21 @@ class Perdure(Addressing, Queueing, Finding, Operating, Cancelling):
         return client
 
     async def signal(
-        self, name: str = "", payload: Any = None, *, token: str, id: str | None = None, namespace: str | None = None
+        self,
+        name: str = "",
+        payload: Any = None,
+        *,
+        token: str,
+        id: str | None = None,
+        namespace: str | None = None,
+        connection: Any = None,
     ) -> None:
-        """Send a signal to whoever waits for `token`, or keep it until somebody does. Returns once it is durable."""
+        """Send a signal to whoever waits for `token`, or keep it until somebody does. Returns once it is durable.
+
+        With `connection`, it is sent within the transaction that is open there (see `start`).
+        """
         space = namespace if namespace is not None else self.settings.namespace or DEFAULT_NAMESPACE
-        await send(self.engine, outgoing_signal(name, payload, token=token, dedup=id, namespace=space))
+        await send(self.engine, outgoing_signal(name, payload, token=token, dedup=id, namespace=space), connection)
 
     @overload
     def get_run(self, id: str, workflow: WorkflowDefinition[..., R]) -> RunHandle[R]: ...

@@ -12,6 +12,7 @@ from perdure.authoring.options import StartKeywords, StartOptions
 from perdure.authoring.workflow import BoundWorkflow, WorkflowDefinition
 from perdure.engine.handle import RunHandle
 from perdure.engine.sending import check_stored, outgoing_signal
+from perdure.engine.transactions import check_alone, join
 from perdure.model.commit import Create, Ended, Exists, Full
 from perdure.model.errors import QueueFull, RunEnded, UsageError
 from perdure.model.messages import Outgoing
@@ -26,40 +27,53 @@ D = TypeVar("D")
 E = TypeVar("E")
 
 
+class JoiningKeywords(StartKeywords, total=False):
+    """How a run is started, and within which transaction."""
+
+    #: A connection or session with an open transaction: the run exists if that is committed.
+    connection: Any
+
+
 class Starting(Opened):
     """An app as far as it starts runs: see `Perdure`."""
 
     @overload
-    async def start(self, workflow: Takes0[R], /, **options: Unpack[StartKeywords]) -> RunHandle[R]: ...
+    async def start(self, workflow: Takes0[R], /, **options: Unpack[JoiningKeywords]) -> RunHandle[R]: ...
     @overload
-    async def start(self, workflow: Takes1[A, R], a: A, /, **options: Unpack[StartKeywords]) -> RunHandle[R]: ...
+    async def start(self, workflow: Takes1[A, R], a: A, /, **options: Unpack[JoiningKeywords]) -> RunHandle[R]: ...
     @overload
     async def start(
-        self, workflow: Takes2[A, B, R], a: A, b: B, /, **options: Unpack[StartKeywords]
+        self, workflow: Takes2[A, B, R], a: A, b: B, /, **options: Unpack[JoiningKeywords]
     ) -> RunHandle[R]: ...
     @overload
     async def start(
-        self, workflow: Takes3[A, B, C, R], a: A, b: B, c: C, /, **options: Unpack[StartKeywords]
+        self, workflow: Takes3[A, B, C, R], a: A, b: B, c: C, /, **options: Unpack[JoiningKeywords]
     ) -> RunHandle[R]: ...
     @overload
     async def start(
-        self, workflow: Takes4[A, B, C, D, R], a: A, b: B, c: C, d: D, /, **options: Unpack[StartKeywords]
+        self, workflow: Takes4[A, B, C, D, R], a: A, b: B, c: C, d: D, /, **options: Unpack[JoiningKeywords]
     ) -> RunHandle[R]: ...
     @overload
     async def start(
-        self, workflow: Takes5[A, B, C, D, E, R], a: A, b: B, c: C, d: D, e: E, /, **options: Unpack[StartKeywords]
+        self, workflow: Takes5[A, B, C, D, E, R], a: A, b: B, c: C, d: D, e: E, /, **options: Unpack[JoiningKeywords]
     ) -> RunHandle[R]: ...
     @overload
-    async def start(self, workflow: str, /, *inputs: Any, **options: Unpack[StartKeywords]) -> RunHandle[Any]: ...
-    async def start(self, workflow: Any, /, *inputs: Any, **options: Unpack[StartKeywords]) -> RunHandle[Any]:
+    async def start(self, workflow: str, /, *inputs: Any, **options: Unpack[JoiningKeywords]) -> RunHandle[Any]: ...
+    async def start(self, workflow: Any, /, *inputs: Any, **options: Unpack[JoiningKeywords]) -> RunHandle[Any]:
         """Start a run: positionals are the workflow's input, keywords are Perdure's. Returns once it is durable.
 
         The same `id` again starts nothing and gives a handle on the run that has it. Raises `NotRegistered`,
         `InvalidArguments`, `InvalidValue`, `InvalidId` before anything is written, and `QueueFull` for a singleton with as many
         in line as may be.
+
+        With `connection` (a connection or session of SQLAlchemy, asyncpg, psycopg or sqlite3, to the store's own database), the
+        run is started within the transaction that is open there: it exists if and when that is committed, and the handle
+        is of use from then on. A blocking connection to PostgreSQL is used from another thread meanwhile; one to SQLite blocks
+        the event loop as any use of it does.
         """
+        connection = options.pop("connection", None)
         definition, chosen = self._resolve(workflow, options, "app.start")
-        return await self._start(definition, definition.encode_input(inputs, {}), chosen, ())
+        return await self._start(definition, definition.encode_input(inputs, {}), chosen, (), connection)
 
     async def launch(
         self, definition: WorkflowDefinition[Any, Any], input: bytes, options: StartOptions
@@ -76,14 +90,18 @@ class Starting(Opened):
         signal: str,
         payload: Any = None,
         signal_id: str | None = None,
-        **options: Unpack[StartKeywords],
+        **options: Unpack[JoiningKeywords],
     ) -> RunHandle[Any]:
-        """Start a run if its `id` is new, and send it a signal, in one transaction. `id` is required."""
+        """Start a run if its `id` is new, and send it a signal, in one transaction. `id` is required.
+
+        With `connection`, in the transaction that is open there (see `start`).
+        """
+        connection = options.pop("connection", None)
         definition, chosen = self._resolve(workflow, options, "app.signal_with_start")
         if chosen.id is None:
             raise UsageError("app.signal_with_start needs id=...: it names the run to signal")
         message = outgoing_signal(signal, payload, run_id=chosen.id, dedup=signal_id)
-        return await self._start(definition, definition.encode_input(inputs, {}), chosen, (message,))
+        return await self._start(definition, definition.encode_input(inputs, {}), chosen, (message,), connection)
 
     # -- how a run starts ---------------------------------------------------------------------------------------------
 
@@ -109,10 +127,13 @@ class Starting(Opened):
         input: bytes,
         options: StartOptions,
         messages: tuple[Outgoing, ...],
+        connection: Any = None,
     ) -> RunHandle[Any]:
         engine = self.engine
         await self._tell_news()
         new = self._new_run(definition, input, options)
+        if connection is not None:
+            return await self._join(definition, Create(run=new, messages=messages), connection)
         executor = engine.executor
         if (
             new.start_at is None
@@ -131,18 +152,27 @@ class Starting(Opened):
             raise RunEnded(
                 f"run {answer.run.id!r} has ended ({answer.run.status}); {messages[0].name!r} was not delivered"
             )
-        if isinstance(answer, Exists) and answer.run.workflow != definition.name:
-            raise UsageError(
-                f"run id {new.id!r} is taken by a run of workflow {answer.run.workflow!r}; nothing was started"
-            )
+        if isinstance(answer, Exists):
+            _check_workflow(new.id, answer.run.workflow, definition)
         key = answer.run.key if isinstance(answer, Exists) else getattr(answer, "key", None)
         return RunHandle(engine, new.id, definition, key)
 
     async def _tell_news(self) -> None:
         """What was registered since the engine was last told of it."""
         if self._news:
+            check_alone("starting a workflow that was not known here before")
             await self.engine.serve()
             self._news = False
+
+    async def _join(self, definition: WorkflowDefinition[Any, Any], create: Create, connection: Any) -> RunHandle[Any]:
+        """Start within a transaction of the caller's. No first turn is made here: he may roll back."""
+        joined = await join(self.engine.means, connection, create)
+        if joined.answer == "ended" and joined.key is not None:
+            name = create.messages[0].name
+            raise RunEnded(f"run {joined.key.id!r} has ended ({joined.status}); {name!r} was not delivered")
+        if joined.answer == "exists":
+            _check_workflow(create.run.id, joined.workflow, definition)
+        return RunHandle(self.engine, create.run.id, definition, joined.key)
 
     def _serve_too(self, definition: WorkflowDefinition[..., Any]) -> None:
         """What is started here is served here. The first time, runs that waited for it may be due."""
@@ -183,3 +213,9 @@ def _queue_full(run: NewRun, waiting: int) -> QueueFull:
         key=key,
         depth=waiting,
     )
+
+
+def _check_workflow(run_id: str, workflow: str, definition: WorkflowDefinition[Any, Any]) -> None:
+    """Raise `UsageError` where a run of another workflow has the id."""
+    if workflow != definition.name:
+        raise UsageError(f"run id {run_id!r} is taken by a run of workflow {workflow!r}; nothing was started")

@@ -17,6 +17,7 @@ from perdure.authoring.issuing import bound
 from perdure.authoring.launching import Launching
 from perdure.authoring.options import attributes_json
 from perdure.authoring.stream import Streaming
+from perdure.authoring.transacting import Transacting
 from perdure.authoring.waiting import Waiting
 from perdure.model import values
 from perdure.model.carrier import decode_carrier, traceparent
@@ -25,7 +26,7 @@ from perdure.model.ids import check_name, next_link
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Context(Hooking, Waiting, Streaming, Launching, Answering):
+class Context(Hooking, Transacting, Waiting, Streaming, Launching, Answering):
     """One workflow run, seen from inside its body. Not usable in steps, nor after the body has ended."""
 
     __slots__ = ()

@@ -24,6 +24,7 @@ from perdure.engine.services.unserved import Unserved
 from perdure.engine.services.watchdog import Watchdog
 from perdure.engine.services.watcher import Watcher
 from perdure.engine.subscribing import subscribe
+from perdure.engine.transactions import check_alone
 from perdure.model.commit import Answer, Applied, Configure, Send, Write
 from perdure.model.errors import StoreError, UsageError
 from perdure.model.events import Publish
@@ -112,6 +113,7 @@ class Engine:
         Giving up the wait neither takes the write back nor leaves anybody unwoken. Raises what the store raised; but
         `StoreUnavailable` only when the app's patience is over, and then it is tried no more.
         """
+        check_alone("using the app")
         future: asyncio.Future[Outcome] = self.means.loop.create_future()
         self.committer.submit(write, self._written, (write, future))
         # Not after the answer: accepting a message and claiming its run can share a commit.
@@ -132,6 +134,7 @@ class Engine:
         self, definition: WorkflowDefinition[Any, Any], new: NewRun, messages: tuple[Outgoing, ...]
     ) -> Answer:
         """As :meth:`ask`, for a start that this process goes on with."""
+        check_alone("starting a run")
         future: asyncio.Future[Outcome] = self.means.loop.create_future()
 
         def begun(outcome: Outcome) -> None:

@@ -32,13 +32,14 @@ class RunHandle(Operated[R]):
 
     # -- acting -------------------------------------------------------------------------------------------------------
 
-    async def signal(self, name: str, payload: Any = None, *, id: str | None = None) -> None:
+    async def signal(self, name: str, payload: Any = None, *, id: str | None = None, connection: Any = None) -> None:
         """Send a signal. Returns once it is durable; it is kept until the run waits for it.
 
-        The same `id` again is delivered once. Raises `RunNotFound`, `RunEnded`, `InvalidValue`.
+        The same `id` again is delivered once. With `connection`, it is sent within the transaction that is open there (see
+        `app.start`). Raises `RunNotFound`, `RunEnded`, `InvalidValue`.
         """
         message = outgoing_signal(name, payload, run_id=self.id, incarnation=self._incarnation(), dedup=id)
-        await send(self._engine, message)
+        await send(self._engine, message, connection)
 
     async def cancel(self, reason: str = "cancelled", *, compensate: bool = False) -> Status:
         """Stop the run and everything below it, for good: its body never runs again. Returns how it stands then.

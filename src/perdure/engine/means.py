@@ -10,6 +10,7 @@ from perdure.authoring.registry import Registry
 from perdure.engine.hooks import Hooks
 from perdure.engine.settings import Settings
 from perdure.ports.clock import Clock
+from perdure.ports.databases import Databases
 from perdure.ports.store import Store
 
 
@@ -18,6 +19,8 @@ class Means:
     """Made once, for one engine, on its event loop."""
 
     store: Store
+    #: Knows the drivers of users' own connections.
+    databases: Databases
     clock: Clock
     registry: Registry
     settings: Settings

@@ -7,12 +7,13 @@ from typing import Any
 
 from perdure.engine.committer import Broken
 from perdure.engine.engine import Engine
+from perdure.engine.transactions import join
 from perdure.model import values
 from perdure.model.commit import Answer, Applied, Ended, Missing, Send
 from perdure.model.errors import RunEnded, RunNotFound, UsageError
 from perdure.model.ids import check_name
 from perdure.model.messages import MessageKind, Outgoing
-from perdure.model.run import RunKey
+from perdure.model.run import RunKey, Status
 
 
 def outgoing_signal(
@@ -52,9 +53,19 @@ def outgoing_signal(
     )
 
 
-async def send(engine: Engine, message: Outgoing) -> None:
-    """Have a message accepted durably, and whoever it wakes here woken. Raises `RunNotFound` and `RunEnded`."""
-    await accepted(engine, message)
+async def send(engine: Engine, message: Outgoing, connection: Any = None) -> None:
+    """Have a message accepted durably, and whoever it wakes here woken. Raises `RunNotFound` and `RunEnded`.
+
+    With a connection: within its transaction, and whoever it wakes is woken by the commit.
+    """
+    if connection is None:
+        await accepted(engine, message)
+        return
+    joined = await join(engine.means, connection, Send(message))
+    if joined.answer == "missing":
+        raise _not_found(message)
+    if joined.answer == "ended":
+        raise _too_late(message, joined.key, joined.status)
 
 
 async def accepted(engine: Engine, message: Outgoing) -> RunKey | None:
@@ -65,11 +76,20 @@ async def accepted(engine: Engine, message: Outgoing) -> RunKey | None:
 def delivered(answer: Answer, message: Outgoing) -> RunKey | None:
     """What the store's answer to a message says. Raises as `send` does."""
     if isinstance(answer, Missing):
-        raise RunNotFound(f"there is no run {message.run_id!r} to send {message.name!r} to")
+        raise _not_found(message)
     if isinstance(answer, Ended):
-        raise RunEnded(f"run {answer.run.id!r} has ended ({answer.run.status}); {message.name!r} was not delivered")
+        raise _too_late(message, answer.run.key, answer.run.status)
     check_stored(answer)
     return answer.key if isinstance(answer, Applied) else None
+
+
+def _not_found(message: Outgoing) -> RunNotFound:
+    return RunNotFound(f"there is no run {message.run_id!r} to send {message.name!r} to")
+
+
+def _too_late(message: Outgoing, run: RunKey | None, status: Status | None) -> RunEnded:
+    run_id = message.run_id if run is None else run.id
+    return RunEnded(f"run {run_id!r} has ended ({status}); {message.name!r} was not delivered")
 
 
 def check_stored(answer: object) -> None:

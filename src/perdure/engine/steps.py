@@ -11,17 +11,20 @@ import contextvars
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from perdure.authoring.current import CurrentStep, Stop, current_step, running, stop
 from perdure.authoring.journal import Journal, journal
 from perdure.authoring.stream import outlet
+from perdure.authoring.transacting import Transaction
 from perdure.core.operation import Operation
 from perdure.engine.around import Proceed
 from perdure.engine.held import QUEUED, Held
 from perdure.engine.means import Means
 from perdure.engine.outlet import Outlet, Outlets
 from perdure.engine.threads import Threads
+from perdure.engine.transactions import Transactions
 from perdure.model.carrier import decode_carrier
 from perdure.model.errors import CompensationTimeout, NotRegistered, StepFailed, StepTimeout, UsageError
 from perdure.model.history import Op
@@ -51,6 +54,7 @@ class Steps:
         self._report = report
         self._outlets = outlets
         self._threads = Threads(means.settings.max_threads)
+        self._transactions = Transactions(means, self._threads)
         self._running = 0
         self._waiting: deque[tuple[Held, Operation]] = deque()
         self._context = contextvars.copy_context()
@@ -175,6 +179,8 @@ class Steps:
         if operation.op is Op.LOCAL:
             call, encode = operation.call, operation.encode
             assert call is not None
+            if isinstance(call, Transaction):
+                return partial(self._transactions.run, held, operation, call, begun), call.encode
 
             async def closure() -> Any:
                 begun()

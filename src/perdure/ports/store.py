@@ -96,6 +96,12 @@ Rules that every adapter keeps (each is checked by `perdure.testing.conformance`
   `block_unserved`, and `unblock` of whoever serves it makes it due again: its fingerprint is blank, which no code has. A beat
   that is answered before `block_unserved` is called is seen by it, and none slips between its look and its writing: so a
   process that first beats and then unblocks never leaves behind a run that was blocked for want of it.
+* *Users' transactions.* A step may be made in a transaction on the store's own database (`Store.partner`). Its row there, by
+  incarnation and position, is written with what the user writes: it has the output once that is committed, and whoever
+  makes the step again adopts it, if it bears the same name. It is committed only while the run is RUNNING with that owner and
+  epoch; a second one who enters waits until the first has committed or rolled back. The rows go when their run is deleted. A
+  `Create` without a turn and a `Send` can be written in a user's transaction, too, by the same rules: they are there for
+  others if and when he commits. What is refused leaves his transaction as it was.
 * `updated_at` is when anything but a renewal last changed the row. The store stamps each entry's `commit`.
 * Time is the store's: `now` in all rules is the adapter's clock, never a caller's.
 
@@ -119,6 +125,7 @@ from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run, RunKey, Status
 from perdure.model.stream import StoredChunk
+from perdure.ports.databases import Partner
 from perdure.ports.gates import Gate
 
 #: So many runs at most are blocked by one call of `Store.block_unserved`.
@@ -305,6 +312,10 @@ class Store(Protocol):
 
     async def write(self, batch: Sequence[Write]) -> Sequence[Answer]:
         """Apply the batch in order, durably; one answer a write."""
+        ...
+
+    async def partner(self) -> Partner:
+        """What works within users' transactions on this store. Raises `UsageError` where there is no database for that."""
         ...
 
     async def claim(self, request: ClaimRequest) -> Sequence[Claimed]: ...

@@ -14,12 +14,14 @@ from msgspec.structs import replace
 from perdure.model.attributes import matches
 from perdure.model.commit import Answer, Unstorable, Write
 from perdure.model.endings import unserved_failure
+from perdure.model.errors import UsageError
 from perdure.model.events import Subscription
 from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run, Status
 from perdure.model.stream import StoredChunk
 from perdure.ports.clock import Clock
+from perdure.ports.databases import Partner
 from perdure.ports.gates import Gate
 from perdure.ports.store import (
     MOST_UNSERVED,
@@ -79,6 +81,12 @@ class MemoryStore:
         with self._changing("write") as tables:
             now = self.now()
             return [_apply(tables, each, now) for each in batch]
+
+    async def partner(self) -> Partner:
+        raise UsageError(
+            "the memory store has no database that a transaction could be on; use a plain step, or a store on SQLite or "
+            "PostgreSQL"
+        )
 
     async def claim(self, request: ClaimRequest) -> Sequence[Claimed]:
         with self._changing("claim", hint=False) as tables:

@@ -141,7 +141,8 @@ class Hints:
             if what == "ping":
                 self._echoed.set()
             return
-        self._teller.heard(what, who)
+        if who:  # a transaction of a user's that we had a part in has no name, and does not listen
+            self._teller.heard(what, who)
         if what == "changed":
             self._pass_on()
 
@@ -155,7 +156,7 @@ class Teller:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self.channel = _channel(place.schema)
+        self.channel = channel_of(place.schema)
         #: What this process is called on the channel.
         self.me = secrets.token_hex(8)
         #: Who else listens, and when they were last heard of.
@@ -223,7 +224,7 @@ class Teller:
                 await let_go(connection)
 
 
-def _channel(schema: str) -> str:
+def channel_of(schema: str) -> str:
     """The schema's own. (Channels have names of at most 63 bytes: that of a longer one is its digest.)"""
     name = f"perdure.{schema}"
     return name if len(name.encode()) < 64 else f"perdure.{sha256(schema.encode()).hexdigest()[:40]}"

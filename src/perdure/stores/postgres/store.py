@@ -25,6 +25,7 @@ from perdure.stores.postgres.claims import Claims
 from perdure.stores.postgres.connections import PATIENCE, Connections
 from perdure.stores.postgres.fleet import Fleet
 from perdure.stores.postgres.hints import Hints
+from perdure.stores.postgres.joined import PostgresPartner, look_with
 from perdure.stores.postgres.migrations import Migration
 from perdure.stores.postgres.place import Place, place_of
 from perdure.stores.postgres.reads import Reads
@@ -50,8 +51,18 @@ class _Open:
         self.hints = Hints(place)
         self.time = Timekeeper(clock, self._ask_time)
         self._clock_text = f"SELECT {place.quoted}.clock_1()"
+        self.partner: PostgresPartner | None = None
         #: Whoever opened it and did not close it yet: several apps may be given one store.
         self.openings = 1
+
+    async def find_partner(self, place: Place) -> PostgresPartner:
+        async def fetch(statement: str, parameter: str) -> str:
+            [row] = await self.connections.fetch(statement, parameter)
+            return str(row[0])
+
+        if self.partner is None:
+            self.partner = PostgresPartner(place, await look_with(place, fetch), self.time.at)
+        return self.partner
 
     async def _ask_time(self) -> int:
         [row] = await self.reads.fetch(self._clock_text)
@@ -149,6 +160,9 @@ class PostgresStore:
 
     def renewer(self) -> PostgresRenewer:
         return PostgresRenewer(self._place, self._open.time.at, self._check)
+
+    async def partner(self) -> PostgresPartner:
+        return await self._open.find_partner(self._place)
 
     # ------------------------------------------------------------ reading
 

@@ -142,6 +142,7 @@ _BELONGINGS: Final = (
     "run_values",
     "attributes",
     "chunks",
+    "transactions",
     "inputs",
     "runs",
 )

@@ -368,6 +368,20 @@ _STREAMS: Final = (
     "CREATE UNIQUE INDEX chunks_once ON chunks (incarnation, epoch, seq, attempt, stream, number)",
 )
 
+_TRANSACTIONS: Final = (
+    # The outputs of steps that were made in users' transactions, for attempts that come after the commit and before the
+    # turn that takes it into history.
+    """
+    CREATE TABLE transactions (
+        incarnation INTEGER NOT NULL,
+        seq INTEGER NOT NULL,
+        name TEXT NOT NULL,
+        output BLOB,
+        PRIMARY KEY (incarnation, seq)
+    ) WITHOUT ROWID
+    """,
+)
+
 MIGRATIONS: Final = (
     Migration(1, "initial", _INITIAL),
     Migration(2, "fleet", _FLEET),
@@ -378,4 +392,5 @@ MIGRATIONS: Final = (
     Migration(7, "pauses", _PAUSES),
     Migration(8, "gates", _GATES),
     Migration(9, "streams", _STREAMS),
+    Migration(10, "transactions", _TRANSACTIONS),
 )

@@ -20,6 +20,7 @@ from perdure.ports.gates import Gate
 from perdure.ports.store import Claimed, ClaimRequest, Count, Facet, Finding, Held, Member, RunQuery, Serves, Standing
 from perdure.stores.sqlite import audits, claims, events, fleet, gaterows, listing, reads, schema, streams
 from perdure.stores.sqlite.connection import BUSY_DEADLINE, check_arguments
+from perdure.stores.sqlite.joined import SqlitePartner
 from perdure.stores.sqlite.migrations import Migration
 from perdure.stores.sqlite.place import Place
 from perdure.stores.sqlite.reader import Reader
@@ -95,6 +96,10 @@ class SqliteStore:
 
     async def write(self, batch: Sequence[Write]) -> Sequence[Answer]:
         return cast("Sequence[Answer]", await self._writing().write(batch))
+
+    async def partner(self) -> SqlitePartner:
+        self._check()
+        return SqlitePartner(self._place, self._clock)
 
     async def claim(self, request: ClaimRequest) -> Sequence[Claimed]:
         return cast("Sequence[Claimed]", await self._writing().call(partial(claims.claim, request=request)))

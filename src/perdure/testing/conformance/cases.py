@@ -38,6 +38,7 @@ from perdure.testing.conformance import (
     steering,
     streams,
     tokens,
+    transactions,
     turns,
 )
 from perdure.testing.conformance.kit import Kit, StoreFactory
@@ -50,6 +51,7 @@ _TOPICS: tuple[ModuleType, ...] = (
     claims,
     leases,
     tokens,
+    transactions,
     signals,
     events,
     publishing,

@@ -971,5 +971,6 @@ BEGIN
     DELETE FROM @schema@.waits WHERE incarnation = ANY (_runs);
     DELETE FROM @schema@.run_values WHERE incarnation = ANY (_runs);
     DELETE FROM @schema@.chunks WHERE incarnation = ANY (_runs);
+    DELETE FROM @schema@.transactions WHERE incarnation = ANY (_runs);
     DELETE FROM @schema@.runs WHERE incarnation = ANY (_runs);
 END $$;
