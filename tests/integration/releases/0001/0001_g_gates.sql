@@ -295,7 +295,6 @@ END $$;
 CREATE FUNCTION @schema@.ask_for_new_1(_run bigint, _namespace text, _asked jsonb, _now bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE @schema@.runs SET gate = _asked::text WHERE incarnation = _run;
     UPDATE @schema@.runs SET status = 2, listening = true, wake_at = NULL WHERE incarnation = _run AND status + 0 = 0;
     IF NOT FOUND THEN
         RETURN;

@@ -301,14 +301,15 @@ BEGIN
     INSERT INTO @schema@.runs (
         id, incarnation, workflow, version, namespace, status, input, seed, epoch, n, inbox, seen, wake_at, listening,
         deadline, timeout, priority, tags, attributes, origin, parent_id, parent, parent_seq, awaited_as, depth, format,
-        recoveries, created_at, updated_at, urgency, definition, carrier
+        recoveries, created_at, updated_at, urgency, definition, carrier, gate
     ) VALUES (
         _new ->> 'id', nextval('@schema@.incarnations'), _new ->> 'workflow', _new ->> 'version', _new ->> 'namespace',
         CASE WHEN _due > _now THEN 2 ELSE 0 END, decode(_new ->> 'input', 'base64'), (_new ->> 'seed')::bigint, 0, 0, 0, 0,
         _due, false, _due + _timeout, _timeout, _priority, nullif(_tags, '{}'), decode(_new ->> 'attributes', 'base64'),
         _new ->> 'origin', _parent_id, _parent, _parent_seq, _awaited_as, (_new ->> 'depth')::bigint,
         (_new ->> 'format')::bigint, 0, _now, _now, coalesce(_priority, 0),
-        @schema@.definition_1(_new ->> 'workflow', _new ->> 'version'), decode(_new ->> 'carrier', 'base64')
+        @schema@.definition_1(_new ->> 'workflow', _new ->> 'version'), decode(_new ->> 'carrier', 'base64'),
+        CASE WHEN jsonb_typeof(_new -> 'gate') = 'object' THEN (_new -> 'gate')::text END
     ) ON CONFLICT (id) DO NOTHING RETURNING incarnation INTO _run;
     IF _run IS NOT NULL AND cardinality(_tags) > 0 THEN
         INSERT INTO @schema@.tags SELECT DISTINCT unnest(_tags), _run;
