@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perdure import Batch, Context, Debounce, InvalidId, Status, UsageError, ValueTooLarge, workflow
+from perdure import Batch, Context, Debounce, InvalidId, Singleton, Status, UsageError, ValueTooLarge, workflow
 from perdure.testing import TestApp
 from tests.behaviours.world import World
 
@@ -263,6 +263,11 @@ async def test_evt_16_by_key(world: World) -> None:
         (lambda: workflow(on_event={"a": 1}), UsageError, "must be the name of an event"),
         (lambda: workflow(on_event=""), InvalidId, "an event's name is empty"),
         (lambda: workflow(on_event=["a", Debounce("a", window=1)]), UsageError, "has event 'a' twice"),
+        (
+            lambda: workflow(on_event="a", singleton=Singleton()),
+            UsageError,
+            "is a singleton, which events cannot start",
+        ),
     ],
 )
 def test_bad_declarations_are_refused(make: Any, kind: type[Exception], words: str) -> None:

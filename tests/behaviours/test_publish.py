@@ -18,6 +18,7 @@ from perdure import (
     Perdure,
     RunFailed,
     SignalTimeout,
+    Singleton,
     Status,
     UsageError,
     step,
@@ -161,7 +162,8 @@ async def test_f17_what_is_kept_is_gone_after_a_week(world: World) -> None:
         await app.tick(timedelta(hours=1))
         assert await (await app.start(settled)).result() == "a week"
         await app.publish(SETTLED, "another")
-        await app.tick(timedelta(days=7))
+    world.clock.advance(7 * 86_400)
+    async with world.app(settled) as app:
         assert await (await app.start(settled)).wait() is Status.SUSPENDED
 
 
@@ -448,6 +450,27 @@ async def test_evt_12_a_subscription_ends_with_the_deploy_that_has_it_no_more(wo
         assert await app.publish("order.paid", {"id": 1}) == 1
     async with world.app(quiet_1) as app:  # the same version, deployed anew
         assert await app.publish("order.paid", {"id": 1}) == 0
+
+
+async def test_evt_12_a_singleton_is_started_from_the_workflow_that_the_event_starts(world: World) -> None:
+    @workflow(singleton=Singleton(key=lambda order: order["customer"]))
+    async def pack(ctx: Context, order: dict[str, Any]) -> Any:
+        return await ctx.wait_for_signal("packed")
+
+    @workflow(on_event="order.paid")
+    async def paid(ctx: Context, order: dict[str, Any]) -> str:
+        return (await ctx.start_child(pack, order)).id
+
+    async with world.app(pack, paid) as app:
+        for _ in range(2):
+            await app.publish("order.paid", {"customer": "ada"})
+        await app.settle()
+        one, two = await started(app, "pack")
+        await app.get_run(two.id).signal("packed", 2)
+        await app.settle()
+        assert not await app.get_run(two.id).steps()  # it waits in line
+        await app.get_run(one.id).signal("packed", 1)
+        assert await app.get_run(two.id).result() == 2
 
 
 async def test_evt_12_unsubscribing(world: World) -> None:

@@ -310,6 +310,13 @@ def _define(
         raise UsageError(f"validate of {owner} must be a plain function (it is not awaited), not {shown(validate)}")
     if singleton is not None and not isinstance(singleton, Singleton):
         raise UsageError(f"singleton of {owner} must be like Singleton(key=...), not {shown(singleton)}")
+    events = listed_events(on_event, owner)
+    if singleton is not None and events:
+        # Whoever publishes need not have the code that makes the key of an input.
+        raise UsageError(
+            f"{owner} is a singleton, which events cannot start; let them start another workflow, and this one from there: "
+            f"`await ctx.start_child({function.name}, event)`"
+        )
     wants_context = takes_context(function.call, owner)
     return WorkflowDefinition(
         function.name,
@@ -320,5 +327,5 @@ def _define(
         StartOptions().using(declared, f"@workflow on {owner}"),
         validate,
         singleton,
-        listed_events(on_event, owner),
+        events,
     )
