@@ -17,7 +17,6 @@ from perdure.authoring.options import StartOptions
 from perdure.authoring.registry import Registry, listed
 from perdure.authoring.step import StepDefinition
 from perdure.authoring.workflow import WorkflowDefinition
-from perdure.drivers import Drivers
 from perdure.engine import door
 from perdure.engine.engine import Engine
 from perdure.engine.handle import RunHandle
@@ -83,6 +82,8 @@ class Opened(ABC):
             self._opening = False
 
     async def _open(self) -> Self:
+        from perdure.drivers import Drivers  # only now: it needs sqlite3, and importing us does not
+
         self.registry.load()
         self._news = False  # the engine begins with all that was registered until here
         store = self._given_store or open_store(self.url, self._clock)
