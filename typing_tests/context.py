@@ -115,3 +115,14 @@ async def main(app: Perdure, order: Order) -> None:
     assert_type(await app.get_run("checkout:42", checkout).result(), str)
     await app.start(checkout, 5)  # type: ignore[misc]  # pyright: ignore[reportCallIssue, reportArgumentType]
     await app.start(checkout, order, idd="x")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+
+
+async def in_a_database(ctx: Context, app: Perdure, connection: object) -> None:
+    def fn(connection: Any) -> int:
+        return 1
+
+    assert_type(await ctx.transaction("count", fn, type=int, max_attempts=3), int)
+    await ctx.transaction("count", fn, on=connection)
+    await app.start("count", id="c", connection=connection)
+    await app.signal(token="t", connection=connection)
+    await app.get_run("c").signal("go", connection=connection)

@@ -414,13 +414,14 @@ async def test_bad_use_is_told_at_the_call(world: World) -> None:
     @workflow
     async def pay(ctx: Context) -> None:
         plain = awaited
+        transaction: Any = ctx.transaction
         calls: list[Any] = [
-            lambda: ctx.transaction("pay", awaited, on=42),
-            lambda: ctx.transaction("pay", awaited, on=engine),
-            lambda: ctx.transaction("pay", 42),  # type: ignore[arg-type]
-            lambda: ctx.transaction("", plain),
-            lambda: ctx.transaction("pay", plain, attempts=3),  # type: ignore[call-arg]
-            lambda: ctx.transaction("pay", plain, max_attempts=0),
+            lambda: transaction("pay", awaited, on=42),
+            lambda: transaction("pay", awaited, on=engine),
+            lambda: transaction("pay", 42),
+            lambda: transaction("", plain),
+            lambda: transaction("pay", plain, attempts=3),
+            lambda: transaction("pay", plain, max_attempts=0),
         ]
         for call in calls:
             with pytest.raises(UsageError) as raised:

@@ -59,6 +59,7 @@ FULL_CLASSES: dict[str, Allowed] = {
     "perdure.cli.supervisor.Supervisor": Allowed(
         11, "its queue, and all that is waited for: a signal's handler finds it there"
     ),
+    "perdure.engine.means.Means": Allowed(11, "what every part of an engine is given, made in one place"),
     "perdure.ports.store.Process": Allowed(11, "what a process says of itself, as `perdure fleet` shows it"),
     "perdure.model.commit.TurnCommit": Allowed(27, ROW),
     "perdure.stores.memory.tables.Tables": Allowed(15, "one dict a table"),

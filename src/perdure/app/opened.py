@@ -82,7 +82,7 @@ class Opened(ABC):
             self._opening = False
 
     async def _open(self) -> Self:
-        from perdure.drivers import Drivers  # needs sqlite3, which an import of Perdure does not
+        from perdure.drivers import Drivers  # only now: it needs sqlite3, and importing us does not
 
         self.registry.load()
         self._news = False  # the engine begins with all that was registered until here

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any, NoReturn, Unpack, cast
+from typing import Any, NoReturn, TypeVar, Unpack, cast, overload
 
 from perdure.authoring.retry import RetryOptions, with_options
 from perdure.authoring.seat import Seat
@@ -13,6 +13,8 @@ from perdure.model.errors import UsageError
 from perdure.model.ids import check_name
 from perdure.model.policy import RetryPolicy
 from perdure.model.shown import shown
+
+T = TypeVar("T")
 
 _PLAIN = RetryPolicy()
 
@@ -40,6 +42,14 @@ class Transacting(Seat):
 
     __slots__ = ()
 
+    @overload
+    def transaction(
+        self, name: str, fn: Callable[[Any], Any], *, type: type[T], on: Any = ..., **options: Unpack[RetryOptions]
+    ) -> Coroutine[Any, Any, T]: ...
+    @overload
+    def transaction(
+        self, name: str, fn: Callable[[Any], Any], *, type: Any = ..., on: Any = ..., **options: Unpack[RetryOptions]
+    ) -> Coroutine[Any, Any, Any]: ...
     def transaction(
         self,
         name: str,
