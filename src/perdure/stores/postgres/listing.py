@@ -143,7 +143,8 @@ class _Listing:
         source = f"{self._schema}.{table} AS lead"
         run = f"(SELECT * FROM {self._schema}.runs AS r {_where(looked_up)} OFFSET 0) AS r"
         if order == _UNSORTED:
-            source, conditions = f"(SELECT * FROM {source} {_where(conditions)} ORDER BY {order}) AS lead", []
+            sorted_first = f"(SELECT * FROM {source} {_where(conditions)} ORDER BY {order}) AS lead"
+            return f"SELECT r.* FROM {sorted_first} CROSS JOIN LATERAL {run} ORDER BY {order}"
         return f"SELECT r.* FROM {source} CROSS JOIN LATERAL {run} {_where(conditions)} ORDER BY {order}"
 
     def _plain(self) -> list[str]:
