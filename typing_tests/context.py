@@ -101,8 +101,8 @@ async def checkout(ctx: Context, order: Order) -> str:
 
 @workflow
 async def wrong(ctx: Context, order: Order) -> None:
-    await ctx.step(render, 5)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
-    await ctx.step(charge.fn, order)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    await ctx.step(render, 5)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+    await ctx.step(charge.fn, order)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
     await ctx.child(ship, 5)  # type: ignore[misc]  # pyright: ignore[reportCallIssue, reportArgumentType]
     await ctx.child(ship, order, note="x")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
     await ctx.all(ship, [5])  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
