@@ -109,9 +109,9 @@ async def test_single_05_a_limit_of_two_admits_the_two_oldest(world: World) -> N
     place = Place(limit=2)
     async with world.app(place.body) as app:
         await place.start(app, "1", "2", "3", "4")
-        assert place.began == ["1", "2"]
+        assert sorted(place.began) == ["1", "2"]
         await place.let(app, "2")
-        assert place.began == ["1", "2", "3"]
+        assert sorted(place.began) == ["1", "2", "3"]
         for name in ("1", "3", "4"):
             await place.let(app, name)
 
