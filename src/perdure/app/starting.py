@@ -170,6 +170,8 @@ class Starting(Opened):
         if joined.answer == "ended" and joined.key is not None:
             name = create.messages[0].name
             raise RunEnded(f"run {joined.key.id!r} has ended ({joined.status}); {name!r} was not delivered")
+        if joined.answer == "full" and create.run.gate is not None:
+            raise queue_full(create.run, create.run.gate.rules.depth or 0)
         if joined.answer == "exists":
             _check_workflow(create.run.id, joined.workflow, definition)
         return RunHandle(self.engine, create.run.id, definition, joined.key)
