@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from perdure import Context, RunEnded, RunNotFound, UsageError, workflow
+from perdure import Context, QueueFull, RunEnded, RunNotFound, Singleton, Status, UsageError, workflow
 from perdure.testing import TestApp
 from tests.behaviours.ledgers import CONNECTIONS, SOME, Ledger, ledger_in
 from tests.behaviours.world import World
@@ -228,3 +228,22 @@ async def test_a_signal_to_a_token_needs_to_see_who_waits(world: World) -> None:
                 await app.signal(token="news", connection=connection)
             await app.signal_with_start(bill, id="b", signal="paid", payload="ada", connection=connection)
         assert await app.get_run("b").result() == "paid by ada"
+
+
+@some_ways
+async def test_single_09_a_start_in_the_callers_transaction_gets_in_line_or_is_refused(world: World, way: str) -> None:
+    @workflow(singleton=Singleton(max_queue_depth=1))
+    async def alone(ctx: Context) -> str:
+        return f"heard {await ctx.wait_for_signal('go')}"
+
+    async with world.app(alone) as app, ledger_in(world.url) as ledger, ledger.connection(way) as connection:
+        one = await app.start(alone, id="1")
+        await ledger.write(connection, "order 2")
+        two = await app.start(alone, id="2", connection=connection)
+        with pytest.raises(QueueFull):
+            await app.start(alone, id="3", connection=connection)
+        await ledger.end(connection, "commit")
+        assert await two.status() is Status.SUSPENDED
+        for run in (one, two):
+            await run.signal("go", 1)
+            assert await run.result() == "heard 1"

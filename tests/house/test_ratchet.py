@@ -45,9 +45,13 @@ WIDE_CLASSES: dict[str, Allowed] = {
     "perdure.stores.sqlite.store.SqliteStore": Allowed(26, "the port's verbs, and what tools ask of a file"),
 }
 FULL_CLASSES: dict[str, Allowed] = {
+    "perdure.authoring.options.StartKeywords": Allowed(12, "one field an option"),
+    "perdure.authoring.options.StartOptions": Allowed(12, "one field an option"),
     "perdure.core.operation.Operation": Allowed(
-        20, "what was issued, what resolves and undoes it, what its attempts came to"
+        23, "what was issued, what resolves and undoes it, what its attempts came to"
     ),
+    "perdure.core.replay.Recorded": Allowed(11, "what a history says, looked up in more ways than one"),
+    "perdure.engine.executor.Executor": Allowed(11, "one field a part: what a turn sets going stands beside the turn"),
     "perdure.engine.engine.Engine": Allowed(12, "one field a part, started and stopped in one place"),
     "perdure.engine.events.Lifecycle": Allowed(12, "an event's facts, flat as subscribers and logs want them"),
     "perdure.engine.held.Held": Allowed(
@@ -55,7 +59,7 @@ FULL_CLASSES: dict[str, Allowed] = {
     ),
     "perdure.engine.settings.Settings": Allowed(17, "one field a setting"),
     "perdure.engine.settings.SettingsKeywords": Allowed(17, "one field a setting"),
-    "perdure.model.steps.Step": Allowed(15, "a row of a run's timeline"),
+    "perdure.model.steps.Step": Allowed(16, "a row of a run's timeline"),
     "perdure.cli.supervisor.Supervisor": Allowed(
         11, "its queue, and all that is waited for: a signal's handler finds it there"
     ),
@@ -64,8 +68,8 @@ FULL_CLASSES: dict[str, Allowed] = {
     "perdure.model.commit.TurnCommit": Allowed(27, ROW),
     "perdure.stores.memory.tables.Tables": Allowed(15, "one dict a table"),
     "perdure.stores.postgres.store._Open": Allowed(11, "what there is while the store is open, a part each"),
-    "perdure.model.run.NewRun": Allowed(17, ROW),
-    "perdure.model.run.Run": Allowed(36, ROW),
+    "perdure.model.run.NewRun": Allowed(18, ROW),
+    "perdure.model.run.Run": Allowed(37, ROW),
 }
 
 

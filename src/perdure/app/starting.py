@@ -11,10 +11,10 @@ from perdure.authoring.gated import gated
 from perdure.authoring.options import StartKeywords, StartOptions
 from perdure.authoring.workflow import BoundWorkflow, WorkflowDefinition
 from perdure.engine.handle import RunHandle
-from perdure.engine.sending import check_stored, outgoing_signal
+from perdure.engine.sending import check_stored, outgoing_signal, queue_full
 from perdure.engine.transactions import check_alone, join
 from perdure.model.commit import Create, Ended, Exists, Full
-from perdure.model.errors import QueueFull, RunEnded, UsageError
+from perdure.model.errors import RunEnded, UsageError
 from perdure.model.messages import Outgoing
 from perdure.model.run import DEFAULT_NAMESPACE, NewRun
 from perdure.model.shown import shown
@@ -147,7 +147,7 @@ class Starting(Opened):
             answer = await engine.ask(Create(run=new, messages=messages))
         check_stored(answer)
         if isinstance(answer, Full):
-            raise _queue_full(new, answer.waiting)
+            raise queue_full(new, answer.waiting)
         if isinstance(answer, Ended):
             raise RunEnded(
                 f"run {answer.run.id!r} has ended ({answer.run.status}); {messages[0].name!r} was not delivered"
@@ -170,6 +170,8 @@ class Starting(Opened):
         if joined.answer == "ended" and joined.key is not None:
             name = create.messages[0].name
             raise RunEnded(f"run {joined.key.id!r} has ended ({joined.status}); {name!r} was not delivered")
+        if joined.answer == "full" and create.run.gate is not None:
+            raise queue_full(create.run, create.run.gate.rules.depth or 0)
         if joined.answer == "exists":
             _check_workflow(create.run.id, joined.workflow, definition)
         return RunHandle(self.engine, create.run.id, definition, joined.key)
@@ -202,17 +204,6 @@ class Starting(Opened):
             timeout=options.timeout,
         )
         return gated(run, self.registry, definition, options)
-
-
-def _queue_full(run: NewRun, waiting: int) -> QueueFull:
-    key = "" if run.gate is None else run.gate.key
-    return QueueFull(
-        f"workflow {run.workflow!r} takes no more runs of key {key!r}: {waiting} wait in line already. Nothing was "
-        "started; try again later, or give its Singleton a greater max_queue_depth",
-        workflow=run.workflow,
-        key=key,
-        depth=waiting,
-    )
 
 
 def _check_workflow(run_id: str, workflow: str, definition: WorkflowDefinition[Any, Any]) -> None:

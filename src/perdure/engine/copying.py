@@ -7,12 +7,15 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from perdure.authoring.gated import gated
+from perdure.authoring.gating import SINGLETON
+from perdure.authoring.options import StartOptions
 from perdure.authoring.workflow import WorkflowDefinition
 from perdure.core.forking import forked
 from perdure.engine.engine import Engine
 from perdure.engine.loading import as_new
-from perdure.engine.sending import check_stored
-from perdure.model.commit import Applied, Create, Exists, Moved, TurnCommit
+from perdure.engine.sending import check_stored, queue_full
+from perdure.model.commit import Applied, Create, Exists, Full, Moved, TurnCommit
 from perdure.model.errors import UsageError
 from perdure.model.ids import again_id
 from perdure.model.run import NewRun, Run, RunKey, Status
@@ -26,6 +29,9 @@ async def retry_with_input(engine: Engine, run: Run, inputs: tuple[Any, ...], fi
     """Start the run's workflow, in its version, with another input. Raises `NotRegistered`, `InvalidArguments`."""
     definition: WorkflowDefinition[..., Any] = engine.means.registry.workflow(run.workflow, run.version)
     new = replace(_from_scratch(run), input=definition.encode_input(inputs, fields), seed=secrets.randbits(62))
+    if definition.singleton is not None:
+        tags = tuple(tag for tag in new.tags if not tag.startswith(SINGLETON))
+        new = gated(replace(new, gate=None, tags=tags), engine.means.registry, definition, StartOptions())
     return await _create(engine, run, "retry", new, None)
 
 
@@ -65,6 +71,8 @@ async def _create(engine: Engine, run: Run, how: str, new: NewRun, turn: TurnCom
         answer = await engine.ask(create)
         if not isinstance(answer, Exists):
             check_stored(answer)
+            if isinstance(answer, Full):
+                raise queue_full(new, answer.waiting)
             assert isinstance(answer, Applied | Moved)
             assert answer.key is not None
             return answer.key

@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+from perdure.authoring.gated import gated
+from perdure.authoring.options import StartOptions
+from perdure.authoring.workflow import WorkflowDefinition
 from perdure.core.instance import Instance
 from perdure.core.turn import Blocked
 from perdure.engine.executor import Executor
@@ -16,6 +20,7 @@ from perdure.engine.pauses import pauses
 from perdure.model.cancelling import CancelOrder, order_of
 from perdure.model.endings import cancelled_failure, dead_failure
 from perdure.model.errors import PerdureError, StoreError
+from perdure.model.gates import Ask
 from perdure.model.history import Entry, Event
 from perdure.model.messages import Message, MessageKind
 from perdure.model.run import NewRun, Run, Status
@@ -188,10 +193,16 @@ class Loading:
         elif run.started_at is None and (order := _cancelled(run, claimed.messages)) is not None:
             # One that has not begun has nothing to undo.
             executor.end(held, Status.CANCELLED, cancelled_failure(order.reason))
-        elif run.gate is not None and not admitted(claimed.messages):
-            self._entrance.ask(held, claimed, run.gate, lambda held, now: self._go_on(held, now, fresh, history))
+        elif (gate := self._gate(definition, run)) is not None and not admitted(claimed.messages):
+            self._entrance.ask(held, claimed, gate, lambda held, now: self._go_on(held, now, fresh, history))
         else:
             self._go_on(held, claimed, fresh, history)
+
+    def _gate(self, definition: WorkflowDefinition[Any, Any], run: Run) -> Ask | None:
+        """The gate that a run has to pass; of one that was started where its code is not known, as the code has it."""
+        if run.gate is not None or definition.singleton is None or run.started_at is not None:
+            return run.gate
+        return gated(as_new(run), self._means.registry, definition, StartOptions()).gate
 
     def _go_on(self, held: Held, claimed: Claimed, fresh: bool, history: Sequence[Entry]) -> None:
         executor, run, instance = self._executor, claimed.run, held.instance

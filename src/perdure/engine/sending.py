@@ -10,10 +10,10 @@ from perdure.engine.engine import Engine
 from perdure.engine.transactions import join
 from perdure.model import values
 from perdure.model.commit import Answer, Applied, Ended, Missing, Send
-from perdure.model.errors import RunEnded, RunNotFound, UsageError
+from perdure.model.errors import QueueFull, RunEnded, RunNotFound, UsageError
 from perdure.model.ids import check_name
 from perdure.model.messages import MessageKind, Outgoing
-from perdure.model.run import RunKey, Status
+from perdure.model.run import NewRun, RunKey, Status
 
 
 def outgoing_signal(
@@ -99,3 +99,15 @@ def check_stored(answer: object) -> None:
     reason = getattr(answer, "reason", None)
     if reason is not None:
         raise UsageError(f"the store cannot take this: {reason}; nothing was written")
+
+
+def queue_full(run: NewRun, waiting: int) -> QueueFull:
+    """The error of a start that found as many runs in line as may be."""
+    key = "" if run.gate is None else run.gate.key
+    return QueueFull(
+        f"workflow {run.workflow!r} takes no more runs of key {key!r}: {waiting} wait in line already. Nothing was "
+        "started; try again later, or give its Singleton a greater max_queue_depth",
+        workflow=run.workflow,
+        key=key,
+        depth=waiting,
+    )

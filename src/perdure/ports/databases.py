@@ -91,7 +91,7 @@ class Ticket(Struct, frozen=True):
 class Joined(Struct, frozen=True):
     """What became of a write within a user's transaction, if that is committed."""
 
-    #: "applied", "exists" (Create only), "missing" or "ended" (Send, and Create with messages).
+    #: "applied", "exists" or "full" (Create only), "missing" or "ended" (Send, and Create with messages).
     answer: str
     #: The run that was created, exists or has ended, or whose inbox the message went to.
     key: RunKey | None = None

@@ -66,7 +66,9 @@ Rules that every adapter keeps (each is checked by `perdure.testing.conformance`
   - A new run with a `gate` (from `Create` or as a child) asks for it as `WHOLE_RUN`. As long as it waits it is SUSPENDED and
     listening, without wake time and deadline; the grant sets its deadline anew. With a `start_at` ahead, or after a requeue,
     it has no ticket before its claimer asks for one (by a turn). `Create` is answered `Full`, and nothing is done, where the
-    run would have to wait and `depth` runs or more wait already. With a `turn` it is `Unstorable`.
+    run would have to wait and `depth` runs or more wait already. With a `turn` (it goes on from elsewhere) it is as with a
+    `start_at`. Runs that an event starts have none. What a turn asks for as
+    `WHOLE_RUN` becomes the run's `gate` if it has none.
   - A run that continues hands its `gate`, that ticket and its grant to the successor, and releases the others.
   - A gate whose `look_again` has come admits with the next claim of anybody, before that claims; at most `MOST_ADMITTED` at
     one go. A gate that is `forgettable` is forgotten.

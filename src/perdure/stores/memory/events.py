@@ -117,7 +117,7 @@ def _unkeep(tables: Tables, event: KeptEvent) -> None:
 
 
 def _begin(tables: Tables, new: NewRun, now: int) -> RunKey:
-    run = rules.new_run(new, tables.next_number(), now, None)
+    run = rules.new_run(replace(new, gate=None), tables.next_number(), now, None)
     tables.add_actor(Actor(run))
     return run.key
 

@@ -38,7 +38,9 @@ def ask(tables: Tables, run: Run, asked: Ask, now: int) -> None:
     tables.put(tables.gates, key, replace(gate, waiting=(*gate.waiting, place)))
     tables.put(tables.tickets, run.incarnation, (*tickets, (asked.seq, key)))
     if asked.seq == WHOLE_RUN:
-        tables.put_run(replace(run, deadline=None))  # It has all of its time when it is admitted.
+        tables.put_run(
+            replace(run, deadline=None, gate=run.gate or asked)
+        )  # It has all of its time when it is admitted.
     admit(tables, key, now)
 
 
@@ -94,14 +96,17 @@ def hand_over(tables: Tables, old: int, new: int, now: int) -> None:
     for seq, key in tables.tickets.get(old, ()):
         if seq == WHOLE_RUN:
             row = tables.gates[key]
-            held = tuple(
-                replace(each, incarnation=new) if (each.incarnation, each.seq) == (old, seq) else each
-                for each in row.held
-            )
-            tables.put(tables.gates, key, replace(row, held=held))
+            held, waiting = _handed(row.held, old, new), _handed(row.waiting, old, new)
+            tables.put(tables.gates, key, replace(row, held=held, waiting=waiting))
             tables.put(tables.tickets, new, ((seq, key),))
             _put_tickets(tables, old, tuple(each for each in tables.tickets[old] if each[0] != seq))
     release(tables, [old], None, now)
+
+
+def _handed(places: tuple[Place, ...], old: int, new: int) -> tuple[Place, ...]:
+    return tuple(
+        replace(each, incarnation=new) if (each.incarnation, each.seq) == (old, WHOLE_RUN) else each for each in places
+    )
 
 
 def admit(tables: Tables, key: GateKey, now: int) -> None:

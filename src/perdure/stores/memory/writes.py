@@ -78,9 +78,7 @@ def _create(tables: Tables, create: Create, now: int) -> Answer:
     else:
         rules.check_storable(create)
         run = rules.new_run(create.run, tables.next_number(), now, create.run.parent)
-        if run.gate is not None and create.turn is not None:
-            raise rules.DataRefused("a run that has to pass a gate cannot have had a turn")
-        if run.gate is not None and run.status is Status.PENDING:
+        if run.gate is not None and create.turn is None and run.status is Status.PENDING:
             waiting = gates.waiting_if_full(tables, run.namespace, run.gate, now)
             if waiting is not None:
                 return Full(waiting)

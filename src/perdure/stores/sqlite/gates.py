@@ -95,8 +95,9 @@ def ask(tx: Transaction, incarnation: int, namespace: str, asked: Ask) -> None:
     tx.touched.add(incarnation)
     whole = asked.seq == WHOLE_RUN
     tx.execute(
-        "UPDATE runs SET tickets = tickets + 1, deadline = CASE WHEN ? THEN NULL ELSE deadline END WHERE incarnation = ?",
-        (whole, incarnation),
+        "UPDATE runs SET tickets = tickets + 1, deadline = CASE WHEN ? THEN NULL ELSE deadline END, gate = coalesce(gate, ?) "
+        "WHERE incarnation = ?",
+        (whole, encode_ask(asked).decode() if whole else None, incarnation),
     )
     gate.waiting += 1
     if gate.waiting == 1 and gate.open(tx.now):

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 from perdure.model.bounds import out_of_bounds
-from perdure.model.commit import Answer, Applied, Create, Ended, Exists, Send
+from perdure.model.commit import Answer, Applied, Create, Ended, Exists, Full, Send
 from perdure.model.errors import StoreUnavailable, UsageError
 from perdure.ports.clock import Clock
 from perdure.ports.databases import Hands, Joined, Pause, Script, Ticket, Within
@@ -173,6 +173,8 @@ def _joined(answer: Answer) -> Joined:
             return Joined("exists", run.key, run.workflow, run.status)
         case Ended(run):
             return Joined("ended", run.key, run.workflow, run.status)
+        case Full():
+            return Joined("full")
         case _:
             return Joined("missing")
 

@@ -26,7 +26,7 @@ from perdure.model.commit import (
     Write,
 )
 from perdure.model.events import Publish
-from perdure.model.gates import Ask
+from perdure.model.gates import Ask, encode_ask
 from perdure.model.history import Entry, Event
 from perdure.model.run import REQUEUABLE, RunKey, Status
 from perdure.stores.sqlite import events, families, gates, inboxes, streams, turns
@@ -77,9 +77,11 @@ def _create(tx: Transaction, create: Create) -> Answer:
 
 def _begin(tx: Transaction, create: Create) -> Answer:
     new, turn = create.run, create.turn
-    if new.gate is not None:
+    if new.gate is not None and turn is None:
         return _begin_gated(tx, create, new.gate)
     key = RunKey(new.id, insert_run(tx, new, new.parent))
+    if new.gate is not None:
+        tx.execute("UPDATE runs SET gate = ? WHERE incarnation = ?", (encode_ask(new.gate).decode(), key.incarnation))
     if turn is None:
         return Applied(key)
     # A new run whose first turn was made before it was created: held by that turn's owner.
@@ -93,8 +95,6 @@ def _begin(tx: Transaction, create: Create) -> Answer:
 
 def _begin_gated(tx: Transaction, create: Create, asked: Ask) -> Answer:
     new = create.run
-    if create.turn is not None:
-        raise ValueError("a run that has to pass a gate cannot have had a turn")
     fault = out_of_bounds(create)  # Also where the gate is full, and nothing would be inserted.
     if fault is not None or not new.id.strip():
         raise ValueError(fault or "a run's id is blank")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from perdure.model.commit import (
     Applied,
     Create,
@@ -10,7 +12,6 @@ from perdure.model.commit import (
     Moved,
     NewChild,
     Requeue,
-    Unstorable,
 )
 from perdure.model.gates import WHOLE_RUN, Rules
 from perdure.model.messages import MessageKind
@@ -100,11 +101,26 @@ async def test_a_full_line_is_met_in_the_same_batch(kit: Kit) -> None:
     assert [type(answer) for answer in answers] == [Applied, Applied, Full, Full]
 
 
-async def test_a_gated_run_cannot_have_had_a_turn(kit: Kit) -> None:
-    first = turn(await kit.hold("other"), started_at=kit.now)
-    run = new("r", gate=whole())
-    of(Unstorable, await kit.one(Create(run=run, turn=first)))
-    assert await kit.store.get("r") is None
+async def test_a_gated_run_that_goes_on_from_elsewhere_asks_when_it_is_claimed(kit: Kit) -> None:
+    asked = whole(Rules(limit=1, depth=0))
+    other = await kit.hold("other", gate=asked)
+    shell = replace(other, id="r", incarnation=0, epoch=1, n=0, seen=0)
+    first = park(shell, started_at=kit.now, wake_at=kit.now)
+    assert isinstance(await kit.one(Create(run=new("r", gate=asked), turn=first)), Applied)
+    assert (await held(kit), await waiting(kit)) == (["other"], [])
+    run = await kit.take("r")
+    assert run.gate == asked
+    await kit.apply(park(run, asks=(asked,)))
+    assert await waiting(kit) == ["r"]
+
+
+async def test_what_a_run_asks_for_as_a_whole_becomes_its_gate(kit: Kit) -> None:
+    run = await kit.hold("r")
+    of(Moved, await kit.one(park(run, asks=(whole(),))))
+    assert (await kit.run("r")).gate == whole()
+    await kit.apply(fail(run, seen=1))
+    await kit.write(Requeue("r"))
+    assert (await kit.run("r")).gate == whole()
 
 
 async def test_a_signal_does_not_let_a_waiting_run_pass(kit: Kit) -> None:

@@ -278,7 +278,8 @@ BEGIN
     _rank := CASE WHEN _gate.lifo THEN -_arrival ELSE _arrival END;
     INSERT INTO @schema@.tickets
     VALUES (_arrival, _gate.id, _run, _seq, false, _urgency, _asked ->> 'fairness', _lane, _rank, _now);
-    UPDATE @schema@.runs SET tickets = tickets + 1, deadline = CASE WHEN _seq = -1 THEN NULL ELSE deadline END
+    UPDATE @schema@.runs SET tickets = tickets + 1, deadline = CASE WHEN _seq = -1 THEN NULL ELSE deadline END,
+        gate = coalesce(gate, CASE WHEN _seq = -1 THEN _asked::text END)
     WHERE incarnation = _run;
     _gate.waiting := _gate.waiting + 1;
     IF _gate.waiting = 1 AND @schema@.has_slot_1(_gate) AND @schema@.in_rate_1(_gate, _now) THEN

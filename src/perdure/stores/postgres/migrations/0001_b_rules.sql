@@ -779,10 +779,7 @@ BEGIN
                 IF _aside ->> 'unstorable' IS NOT NULL THEN
                     RAISE data_exception USING MESSAGE = _aside ->> 'unstorable';
                 END IF;
-                IF _gated AND jsonb_typeof(_write -> 'turn') = 'object' THEN
-                    RAISE data_exception USING MESSAGE = 'a run that has to pass a gate cannot have had a turn';
-                END IF;
-                IF _gated AND coalesce((_write #>> '{run,start_at}')::bigint, 0) <= _now THEN
+                IF _gated AND jsonb_typeof(_write -> 'turn') <> 'object' AND coalesce((_write #>> '{run,start_at}')::bigint, 0) <= _now THEN
                     _waiting_runs := @schema@.full_1(_write #>> '{run,namespace}', _write #> '{run,gate}', _now);
                 END IF;
             END IF;
@@ -798,7 +795,9 @@ BEGIN
                     key_id := _write #>> '{run,id}';
                     answer := 'applied';
                     _turn := _write -> 'turn';
-                    IF _gated THEN
+                    IF _gated AND jsonb_typeof(_turn) = 'object' THEN
+                        UPDATE @schema@.runs SET gate = (_write #> '{run,gate}')::text WHERE incarnation = key_incarnation;
+                    ELSIF _gated THEN
                         PERFORM @schema@.ask_for_new_1(
                             key_incarnation, _write #>> '{run,namespace}', _write #> '{run,gate}', _now
                         );
