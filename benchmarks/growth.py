@@ -27,7 +27,8 @@ from perdure.engine.systemclock import SystemClock
 from perdure.model.commit import Applied, Create, TurnCommit
 from perdure.model.history import Entry, Event, Op
 from perdure.model.run import DEFAULT_NAMESPACE, NewRun, RunKey, Status
-from perdure.ports.store import Claimed, ClaimRequest, Serves, Store
+from perdure.ports.fleet import Serves
+from perdure.ports.store import Claimed, ClaimRequest, Store
 
 _WORKFLOW, _VERSION = "benchmarks.growth", "1"
 _PAYLOAD = b'{"ok":true,"data":"' + b"x" * 80 + b'"}'

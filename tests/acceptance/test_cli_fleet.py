@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from perdure import Perdure, Status
-from perdure.ports.store import Process
+from perdure.ports.fleet import Process
 from perdure.testing.conformance.fleet import OTHER, process
 from tests.acceptance import shop
 from tests.acceptance.conftest import Call

@@ -12,7 +12,8 @@ import pytest
 
 from perdure import Context, Status, StoreUnavailable, UsageError, current_step, step, workflow
 from perdure.model.history import Event
-from perdure.ports.store import Process, Store
+from perdure.ports.fleet import Process
+from perdure.ports.store import Store
 from tests.behaviours.world import Barrier, World
 
 #: Seconds. Blocked are runs that have been due for two leases, when next it is looked for them.

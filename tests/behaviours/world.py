@@ -12,7 +12,8 @@ from perdure.core.instance import Instance
 from perdure.engine.cache import Cache
 from perdure.model.commit import TurnCommit
 from perdure.model.run import Status
-from perdure.ports.store import Held, Process, Renewal, Renewer, Store
+from perdure.ports.fleet import Process
+from perdure.ports.store import Held, Renewal, Renewer, Store
 from perdure.stores.memory import MemoryStore
 from perdure.testing import ManualClock, TestApp
 from perdure.testing.kit import at_once, let_others_go_on

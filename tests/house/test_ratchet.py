@@ -38,11 +38,11 @@ ROW = "a frozen row of the store"
 LONG_MODULES: dict[str, Allowed] = {}
 LONG_FUNCTIONS: dict[str, Allowed] = {}
 WIDE_CLASSES: dict[str, Allowed] = {
-    "perdure.core.issuing.Issuing": Allowed(26, "one method for each thing a body can ask for"),
-    "perdure.ports.store.Store": Allowed(24, "one verb for each business transition"),
-    "perdure.stores.memory.store.MemoryStore": Allowed(25, "the port's verbs, and another view of the data"),
-    "perdure.stores.postgres.store.PostgresStore": Allowed(26, "the port's verbs, and what tests ask of locks"),
-    "perdure.stores.sqlite.store.SqliteStore": Allowed(26, "the port's verbs, and what tools ask of a file"),
+    "perdure.core.issuing.Issuing": Allowed(25, "one method for each thing a body can ask for"),
+    "perdure.ports.store.Store": Allowed(26, "one verb for each business transition"),
+    "perdure.stores.memory.store.MemoryStore": Allowed(27, "the port's verbs, and another view of the data"),
+    "perdure.stores.postgres.store.PostgresStore": Allowed(28, "the port's verbs, and what tests ask of locks"),
+    "perdure.stores.sqlite.store.SqliteStore": Allowed(28, "the port's verbs, and what tools ask of a file"),
 }
 FULL_CLASSES: dict[str, Allowed] = {
     "perdure.authoring.options.StartKeywords": Allowed(12, "one field an option"),
@@ -64,10 +64,10 @@ FULL_CLASSES: dict[str, Allowed] = {
         11, "its queue, and all that is waited for: a signal's handler finds it there"
     ),
     "perdure.engine.means.Means": Allowed(11, "what every part of an engine is given, made in one place"),
-    "perdure.ports.store.Process": Allowed(11, "what a process says of itself, as `perdure fleet` shows it"),
-    "perdure.model.commit.TurnCommit": Allowed(27, ROW),
-    "perdure.stores.memory.tables.Tables": Allowed(15, "one dict a table"),
-    "perdure.stores.postgres.store._Open": Allowed(11, "what there is while the store is open, a part each"),
+    "perdure.ports.fleet.Process": Allowed(11, "what a process says of itself, as `perdure fleet` shows it"),
+    "perdure.model.commit.TurnCommit": Allowed(29, ROW),
+    "perdure.stores.memory.tables.Tables": Allowed(17, "one dict a table"),
+    "perdure.stores.postgres.store._Open": Allowed(12, "what there is while the store is open, a part each"),
     "perdure.model.run.NewRun": Allowed(18, ROW),
     "perdure.model.run.Run": Allowed(37, ROW),
 }

@@ -23,7 +23,8 @@ from perdure.model.commit import (
     Write,
 )
 from perdure.model.run import Run, RunKey, Status
-from perdure.ports.store import Serves, Store
+from perdure.ports.fleet import Serves
+from perdure.ports.store import Store
 from perdure.stores.sqlite import SqliteStore
 from perdure.testing.conformance.events import feed, having, listen, publish
 from perdure.testing.conformance.kit import (

@@ -16,7 +16,8 @@ import pytest
 from perdure.model.commit import Cancel, Create, Delete
 from perdure.model.conditions import attr
 from perdure.model.run import RunKey, Status
-from perdure.ports.store import Held, RunQuery, Serves, Store
+from perdure.ports.fleet import Serves
+from perdure.ports.store import Held, RunQuery, Store
 from perdure.stores.postgres import PostgresStore
 from perdure.testing import ManualClock
 from perdure.testing.conformance.kit import new, request, to_run, to_token

@@ -7,7 +7,8 @@ from typing import Final
 from perdure.model.commit import Cancel, Create, Delete, Join, NewChild, Requeue, TokenWait
 from perdure.model.messages import MessageKind, Outgoing
 from perdure.model.run import Status
-from perdure.ports.store import Finding, Serves, Store
+from perdure.ports.fleet import Serves
+from perdure.ports.store import Finding, Store
 from perdure.testing.conformance.create import first
 from perdure.testing.conformance.events import feed, having, listen, publish
 from perdure.testing.conformance.kit import (

@@ -11,7 +11,8 @@ from perdure import Context, FatalError, Status, current_step, step, workflow
 from perdure.engine.services.watchdog import Watchdog
 from perdure.model.errors import StoreUnavailable, UsageError
 from perdure.model.history import Event
-from perdure.ports.store import Held, Renewal, Serves
+from perdure.ports.fleet import Serves
+from perdure.ports.store import Held, Renewal
 from tests.behaviours.world import Barrier, World, goes_on, parks
 
 

@@ -17,7 +17,7 @@ from perdure.authoring.registry import Registry
 from perdure.authoring.step import AsyncStep, step
 from perdure.authoring.workflow import WorkflowDefinition, workflow
 from perdure.model.errors import NameTaken, NotRegistered, UsageError
-from perdure.ports.store import Serves
+from perdure.ports.fleet import Serves
 
 Write = Callable[[str, str], str]
 

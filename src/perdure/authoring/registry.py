@@ -20,7 +20,7 @@ from perdure.model.errors import NameTaken, NotRegistered, UsageError
 from perdure.model.gates import Rules
 from perdure.model.ids import MAX_NAME
 from perdure.model.shown import shown
-from perdure.ports.store import Serves
+from perdure.ports.fleet import Serves
 
 AnyStep = StepDefinition[..., Any]
 AnyWorkflow = WorkflowDefinition[..., Any]

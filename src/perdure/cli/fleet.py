@@ -14,7 +14,7 @@ from perdure.cli.client import client
 from perdure.cli.options import json_option, store_option
 from perdure.cli.output import output, table
 from perdure.cli.text import duration, iso, relative, styled
-from perdure.ports.store import Member
+from perdure.ports.fleet import Member
 
 _SECOND = 1_000_000
 #: Microseconds: an event loop that is so late hurts what runs on it.

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from perdure.engine.holdings import Holdings
 from perdure.engine.means import Means
 from perdure.model.errors import StoreError
-from perdure.ports.store import Process, Renewer
+from perdure.ports.fleet import Process
+from perdure.ports.store import Renewer
 
 log = logging.getLogger("perdure.engine")
 

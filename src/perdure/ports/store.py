@@ -128,18 +128,11 @@ from perdure.model.messages import Message
 from perdure.model.run import Run, RunKey, Status
 from perdure.model.stream import StoredChunk
 from perdure.ports.databases import Partner
+from perdure.ports.fleet import Member, Process, Serves
 from perdure.ports.gates import Gate
 
 #: So many runs at most are blocked by one call of `Store.block_unserved`.
 MOST_UNSERVED: Final = 200
-
-
-class Serves(Struct, frozen=True, gc=False):
-    """A workflow definition that a process can run."""
-
-    workflow: str
-    version: str
-    fingerprint: str
 
 
 class ClaimRequest(Struct, frozen=True, kw_only=True):
@@ -233,37 +226,6 @@ class Finding(Struct, frozen=True):
 
     run: RunKey
     what: str
-
-
-class Process(Struct, frozen=True, kw_only=True):
-    """A process that works on the store, as it describes itself."""
-
-    #: Its name in leases.
-    owner: str
-    host: str
-    pid: int
-    #: The version of Perdure.
-    perdure: str
-    #: Whose runs it drives; None: of all.
-    namespaces: tuple[str, ...] | None
-    serves: tuple[Serves, ...]
-    #: Runs that it holds now, and at most.
-    held: int
-    limit: int
-    #: Microseconds: the worst delay of its event loop since the beat before.
-    lag: int
-    started_at: int
-    #: It takes no more runs, and leaves when those it holds have come to rest.
-    draining: bool
-
-
-class Member(Struct, frozen=True):
-    """A process of the fleet."""
-
-    process: Process
-    #: When it last beat.
-    seen_at: int
-    expires_at: int
 
 
 class Renewer(Protocol):

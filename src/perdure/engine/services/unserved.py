@@ -17,7 +17,8 @@ from perdure.engine.endings import Endings
 from perdure.engine.means import Means
 from perdure.engine.services.claimer import Claimer
 from perdure.model.errors import StoreError
-from perdure.ports.store import MOST_UNSERVED, Member, Serves, Store
+from perdure.ports.fleet import Member, Serves
+from perdure.ports.store import MOST_UNSERVED, Store
 
 log = logging.getLogger("perdure.engine")
 

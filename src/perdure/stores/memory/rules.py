@@ -13,7 +13,8 @@ from perdure.model.endings import unserved_failure
 from perdure.model.failure import encode_failure
 from perdure.model.messages import Message, MessageKind, holds_up
 from perdure.model.run import REQUEUABLE, TERMINAL, NewRun, Parent, Run, Status
-from perdure.ports.store import ClaimRequest, Member, Process, Serves
+from perdure.ports.fleet import Member, Process, Serves
+from perdure.ports.store import ClaimRequest
 
 
 class DataRefused(Exception):

@@ -22,6 +22,7 @@ from perdure.model.run import Run, Status
 from perdure.model.stream import StoredChunk
 from perdure.ports.clock import Clock
 from perdure.ports.databases import Partner
+from perdure.ports.fleet import Member, Process, Serves
 from perdure.ports.gates import Gate
 from perdure.ports.store import (
     MOST_UNSERVED,
@@ -31,11 +32,8 @@ from perdure.ports.store import (
     Facet,
     Finding,
     Held,
-    Member,
-    Process,
     Renewal,
     RunQuery,
-    Serves,
     Standing,
 )
 from perdure.stores.memory import gates, inboxes, rules, writes

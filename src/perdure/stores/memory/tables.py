@@ -15,7 +15,7 @@ from perdure.model.history import Entry
 from perdure.model.messages import Message
 from perdure.model.run import Run
 from perdure.model.stream import NewChunk, StoredChunk
-from perdure.ports.store import Member
+from perdure.ports.fleet import Member
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -9,7 +9,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from perdure.model.run import RunKey, Status
-from perdure.ports.store import Claimed, ClaimRequest, Finding, Held, Renewal, Serves
+from perdure.ports.fleet import Serves
+from perdure.ports.store import Claimed, ClaimRequest, Finding, Held, Renewal
 from perdure.stores.postgres.connections import Connections
 from perdure.stores.postgres.place import Place
 from perdure.stores.postgres.rows import STATUSES, Row, to_message, to_run

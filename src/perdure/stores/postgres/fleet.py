@@ -10,7 +10,8 @@ import msgspec
 from perdure.model.endings import unserved_failure
 from perdure.model.failure import encode_failure
 from perdure.model.run import RunKey
-from perdure.ports.store import MOST_UNSERVED, Finding, Member, Process
+from perdure.ports.fleet import Member, Process
+from perdure.ports.store import MOST_UNSERVED, Finding
 from perdure.stores.postgres.connections import Connections
 from perdure.stores.postgres.place import Place
 

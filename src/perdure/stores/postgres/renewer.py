@@ -7,7 +7,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from threading import Thread
 from typing import Any, TypeVar
 
-from perdure.ports.store import Held, Process, Renewal
+from perdure.ports.fleet import Process
+from perdure.ports.store import Held, Renewal
 from perdure.stores.postgres.claims import Claims
 from perdure.stores.postgres.connections import Connections
 from perdure.stores.postgres.fleet import Fleet

@@ -17,8 +17,9 @@ from perdure.model.messages import Message
 from perdure.model.run import Run, Status
 from perdure.model.stream import StoredChunk
 from perdure.ports.clock import Clock
+from perdure.ports.fleet import Member, Serves
 from perdure.ports.gates import Gate
-from perdure.ports.store import Claimed, ClaimRequest, Count, Facet, Finding, Held, Member, RunQuery, Serves, Standing
+from perdure.ports.store import Claimed, ClaimRequest, Count, Facet, Finding, Held, RunQuery, Standing
 from perdure.stores.postgres import schema
 from perdure.stores.postgres.batches import Batches
 from perdure.stores.postgres.claims import Claims

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from perdure.model.messages import Message
 from perdure.model.run import Run, Status
-from perdure.ports.store import Claimed, ClaimRequest, Held, Renewal, Serves
+from perdure.ports.fleet import Serves
+from perdure.ports.store import Claimed, ClaimRequest, Held, Renewal
 from perdure.stores.sqlite import gaterows, gates
 from perdure.stores.sqlite.rows import RUNNING, SELECT_MESSAGES, SELECT_RUNS, STATUSES, to_messages, to_runs
 from perdure.stores.sqlite.sized import execute_sized, parts

@@ -12,7 +12,8 @@ import msgspec
 from perdure.model.endings import unserved_failure
 from perdure.model.failure import encode_failure
 from perdure.model.run import RunKey
-from perdure.ports.store import MOST_UNSERVED, Finding, Member, Process
+from perdure.ports.fleet import Member, Process
+from perdure.ports.store import MOST_UNSERVED, Finding
 from perdure.stores.sqlite.claims import due_groups
 from perdure.stores.sqlite.rows import BLOCKED, PENDING, RUNNING, SUSPENDED
 from perdure.stores.sqlite.sized import execute_sized, parts

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from perdure.ports.clock import Clock
-from perdure.ports.store import Held, Process, Renewal
+from perdure.ports.fleet import Process
+from perdure.ports.store import Held, Renewal
 from perdure.stores.sqlite import claims, fleet
 from perdure.stores.sqlite import connection as connections
 from perdure.stores.sqlite.connection import unavailable

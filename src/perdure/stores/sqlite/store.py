@@ -16,8 +16,9 @@ from perdure.model.messages import Message
 from perdure.model.run import Run
 from perdure.model.stream import StoredChunk
 from perdure.ports.clock import Clock
+from perdure.ports.fleet import Member, Serves
 from perdure.ports.gates import Gate
-from perdure.ports.store import Claimed, ClaimRequest, Count, Facet, Finding, Held, Member, RunQuery, Serves, Standing
+from perdure.ports.store import Claimed, ClaimRequest, Count, Facet, Finding, Held, RunQuery, Standing
 from perdure.stores.sqlite import audits, claims, events, fleet, gaterows, listing, reads, schema, streams
 from perdure.stores.sqlite.connection import BUSY_DEADLINE, check_arguments
 from perdure.stores.sqlite.joined import SqlitePartner

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.model.run import Run, Status
-from perdure.ports.store import Serves
+from perdure.ports.fleet import Serves
 from perdure.testing.conformance.kit import (
     LEASE,
     SECOND,

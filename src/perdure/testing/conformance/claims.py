@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from perdure.model.commit import Create, Write
 from perdure.model.run import FORMAT, Status
-from perdure.ports.store import Claimed, Serves
+from perdure.ports.fleet import Serves
+from perdure.ports.store import Claimed
 from perdure.testing.conformance.kit import (
     LEASE,
     SECOND,

@@ -12,7 +12,8 @@ from perdure.model.commit import Changed, Fenced, Requeue
 from perdure.model.endings import unserved_failure
 from perdure.model.failure import encode_failure
 from perdure.model.run import Run, Status
-from perdure.ports.store import MOST_UNSERVED, Finding, Member, Process, Serves
+from perdure.ports.fleet import Member, Process, Serves
+from perdure.ports.store import MOST_UNSERVED, Finding
 from perdure.testing.conformance.kit import (
     LEASE,
     SECOND,

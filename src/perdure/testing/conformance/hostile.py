@@ -8,7 +8,8 @@ from perdure.model.commit import Cancel, Create, Delete, Ended, Missing, NewChil
 from perdure.model.history import Entry, Event, Op
 from perdure.model.messages import Message, MessageKind, Outgoing
 from perdure.model.run import Status
-from perdure.ports.store import RunQuery, Serves
+from perdure.ports.fleet import Serves
+from perdure.ports.store import RunQuery
 from perdure.testing.conformance.kit import (
     WORKFLOW,
     Kit,

@@ -11,7 +11,8 @@ from perdure.model.commit import Answer, Applied, Create, Send, TurnCommit, Writ
 from perdure.model.history import Entry, Event, Op
 from perdure.model.messages import Message, MessageKind, Outgoing
 from perdure.model.run import FORMAT, NewRun, Run, Status
-from perdure.ports.store import Claimed, ClaimRequest, Held, Serves, Store
+from perdure.ports.fleet import Serves
+from perdure.ports.store import Claimed, ClaimRequest, Held, Store
 from perdure.testing.clock import ManualClock
 
 SECOND = 1_000_000

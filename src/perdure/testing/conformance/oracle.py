@@ -18,7 +18,8 @@ from perdure.model.conditions import attr
 from perdure.model.events import EventWait
 from perdure.model.run import Run
 from perdure.model.stream import StoredChunk
-from perdure.ports.store import ClaimRequest, Facet, Finding, Held, Process, Renewal, RunQuery, Serves, Standing, Store
+from perdure.ports.fleet import Process, Serves
+from perdure.ports.store import ClaimRequest, Facet, Finding, Held, Renewal, RunQuery, Standing, Store
 from perdure.stores.memory import MemoryStore
 from perdure.testing.clock import ManualClock
 from perdure.testing.conformance.kit import LEASE, SECOND, StoreFactory, new, request, turn

@@ -29,7 +29,8 @@ from perdure.model.gates import Ask, Rules
 from perdure.model.messages import MessageKind, Outgoing
 from perdure.model.run import FORMAT, NewRun, Run, RunKey, Status
 from perdure.model.stream import NewChunk
-from perdure.ports.store import ClaimRequest, Held, Process, Serves
+from perdure.ports.fleet import Process, Serves
+from perdure.ports.store import ClaimRequest, Held
 from perdure.testing.conformance.kit import SECOND, new, request, resolved, scheduled
 
 GATES = ("g", "h")
