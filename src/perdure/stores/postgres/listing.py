@@ -165,9 +165,11 @@ class _Listing:
         conditions: list[str] = []
         for name in dict.fromkeys(each.name for each in where):
             tests = self._tests("a", [each for each in where if each.name == name])
+            # (`|| ''`: by the run, and not by name and value, whatever the planner knows of these.)
+            named = f"a.name || '' = {self._put(name)}"
             conditions.append(
                 f"EXISTS (SELECT 1 FROM {self._schema}.attributes AS a WHERE a.incarnation = r.incarnation "
-                f"AND {' AND '.join([f'a.name = {self._put(name)}', *tests])} OFFSET 0)"
+                f"AND {' AND '.join([named, *tests])} OFFSET 0)"
             )
         return conditions
 
