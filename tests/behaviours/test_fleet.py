@@ -343,18 +343,6 @@ async def test_f19_due_runs_that_others_serve_are_left_to_them_and_it_is_said_on
         assert [await run.result() for run in runs] == [1, 1, 1]
 
 
-async def test_what_nobody_serves_is_found_within_three_leases_however_rare_the_audit_is(world: World) -> None:
-    @workflow
-    async def works() -> None: ...
-
-    async with world.client(works) as client, world.app(bystander, audit=3600, lease=10) as other:
-        run = await client.start(works, id="r")
-        await other.tick(19)
-        assert await run.status() is Status.PENDING
-        await other.tick(12)
-        assert await run.status() is Status.BLOCKED
-
-
 async def test_the_look_goes_on_after_the_store_was_away(world: World, caplog: pytest.LogCaptureFixture) -> None:
     @workflow
     async def works() -> None: ...
@@ -362,7 +350,7 @@ async def test_the_look_goes_on_after_the_store_was_away(world: World, caplog: p
     gate = world.gate()
     gate.fail("before", "block_unserved", StoreUnavailable("away"))
     gate.fail("before", "block_unserved", ValueError("odd"))
-    async with world.client(works) as client, world.app(bystander, store=gate, audit=AUDIT, lease=AUDIT) as other:
+    async with world.client(works) as client, world.app(bystander, store=gate, audit=AUDIT) as other:
         run = await client.start(works, id="r")
         await other.tick(2 * AUDIT + 1)
         assert await run.status() is Status.PENDING

@@ -29,7 +29,7 @@ async def fails(ctx: Context) -> None:
 
 
 def down(gate: Gate, *verbs: str, when: str = "before") -> None:
-    for verb in verbs or ("write", "claim", "get", "history", "value", "runs", "standing", "messages", "next_wake"):
+    for verb in verbs or ("write", "claim", "get", "history", "values", "runs", "standing", "messages", "next_wake"):
         gate.fail(when, verb, StoreUnavailable("no route to the disk"), times=1_000)
 
 
@@ -184,7 +184,7 @@ async def test_a_read_is_one_error(world: World, verb: str) -> None:
 async def test_also_one_that_begins_well(world: World, verb: str) -> None:
     app, gate = await prepared(world)
     async with app:
-        down(gate, verb)
+        down(gate, "values" if verb == "value" else verb)
         words = await refused(world, READS[verb][0](app))
         assert words.startswith(f"reading {'value ' + repr('k') if verb == 'value' else 'the history'} of run 'parked'")
 

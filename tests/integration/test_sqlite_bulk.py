@@ -76,6 +76,11 @@ class Plain(Script):
             cancels=(),
             sends=(),
             values=(),
+            listens=(),
+            attributes=None,
+            asks=(),
+            releases=(),
+            chunks=(),
             successor=None,
         )
 

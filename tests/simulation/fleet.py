@@ -262,6 +262,7 @@ def simulated(
         with (
             patch("perdure.engine.engine.Renewal", ClockedRenewal),
             patch("perdure.engine.engine.Watchdog", NoWatchdog),
+            patch("perdure.app.opened.secrets", Chance(rng)),
             patch("perdure.app.starting.secrets", Chance(rng)),
             patch.object(Executor, "instance", noted(Executor.instance)),
             patch("perdure.engine.sending.secrets", Chance(Random(0))),  # ids of signals: they steer nothing

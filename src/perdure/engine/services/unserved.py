@@ -1,8 +1,8 @@
 """Runs that are due and that this process cannot run: left to others if others can, blocked if nobody can.
 
-Every lease, or every audit interval where that is shorter. A run that was blocked so goes on when a process begins to serve
-it: that one first says so (a beat) and then makes such runs due (`unblock`). A process that was taken for gone while it was
-not (stopped, or cut off from the store) makes them due when it is back.
+Every audit interval. A run that was blocked so goes on when a process begins to serve it: that one first says so (a beat) and
+then makes such runs due (`unblock`). A process that was taken for gone while it was not (stopped, or cut off from the store)
+makes them due when it is back.
 """
 
 from __future__ import annotations
@@ -66,9 +66,7 @@ class Unserved:
         settings, clock = self._means.settings, self._means.clock
         while True:
             self._idle.set()
-            alarm = clock.call_at(
-                clock.now() + (settings.poll if self._back else min(settings.audit, settings.lease)), self._ring
-            )
+            alarm = clock.call_at(clock.now() + (settings.poll if self._back else settings.audit), self._ring)
             try:
                 await self._wake.wait()
             finally:
