@@ -45,9 +45,9 @@ LATER = Migration(
     2,
     "later",
     """
-    CREATE TABLE @schema@.gates (name text PRIMARY KEY, room integer NOT NULL);
-    ALTER TABLE @schema@.runs ADD COLUMN gate text;
-    CREATE INDEX runs_by_gate ON @schema@.runs (gate) WHERE gate IS NOT NULL;
+    CREATE TABLE @schema@.doors (name text PRIMARY KEY, room integer NOT NULL);
+    ALTER TABLE @schema@.runs ADD COLUMN door text;
+    CREATE INDEX runs_by_door ON @schema@.runs (door) WHERE door IS NOT NULL;
     CREATE FUNCTION @schema@.clock_2() RETURNS bigint LANGUAGE sql AS $$ SELECT @schema@.clock_1() $$;
     """,
 )
@@ -271,7 +271,7 @@ async def test_a_process_that_is_at_work_outlives_a_migration(
     await store.claim(request())
     with newer(monkeypatch, serves=1):
         await opened(postgres_schema)
-    assert "gate" in "".join(looks(postgres_admin, postgres_schema.name))
+    assert "door" in "".join(looks(postgres_admin, postgres_schema.name))
     run = await store.get("r")
     assert run is not None
     assert await store.write([Send(message), to_token("t")]) == [Applied(), Applied()]

@@ -109,9 +109,14 @@ class Held:
         return self.commit is None and not self.gone and NO_SEQ not in self.tasks
 
     def doubt_tokens(self) -> None:
-        """A commit ended waits for tokens. What has arrived for them may since have another number, or another run."""
+        """A commit ended waits for tokens. What has arrived for them may since have another number, or another run.
+
+        So the inbox is to be read again, from the first of them on: whoever takes a later message in has seen those before it.
+        """
         self.unwaited += 1
-        self.arrivals = [a for a in self.arrivals if not isinstance(a, Message) or a.token is None]
+        first = min((a.number for a in self.arrivals if isinstance(a, Message) and a.token is not None), default=None)
+        if first is not None:
+            self.arrivals = [a for a in self.arrivals if not isinstance(a, Message) or a.number < first]
 
     def let_go(self) -> None:
         """Stop everything that runs for it here."""

@@ -72,9 +72,10 @@ class Nudges:
             if not renewal.lost:
                 if not renewal.locked:
                     held.until = until
-                self._deliver(held, [message for message in renewal.messages if message.token is None])
                 if any(message.token is not None for message in renewal.messages):
-                    self.run(claim.incarnation)  # as they stand by now
+                    self.run(claim.incarnation)  # as they stand by now, all of them: see `Held.doubt_tokens`
+                else:
+                    self._deliver(held, renewal.messages)
                 if len(held.tasks) != len(held.instance.steps):
                     self._schedule(held)  # perhaps they had to wait for this
             elif held.commit is None:  # else the commit's own answer says it, and what became of the run
