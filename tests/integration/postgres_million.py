@@ -37,7 +37,7 @@ FROM generate_series(1, @runs@) AS i CROSS JOIN LATERAL (
             WHEN i <= @backlog@ THEN 0 WHEN i <= @quiet@ THEN 2 ELSE 0 END AS status,
         CASE WHEN i <= @ended@ THEN NULL WHEN i <= @backlog@ THEN @now@ - (@backlog@ - i)
             WHEN i <= @quiet@ THEN @now@ + i * 1000 ELSE @now@ - 5 END AS wake_at,
-        CASE WHEN i % 2 = 0 THEN ARRAY['even'] WHEN i % 100001 = 0 THEN ARRAY['rare'] END AS tags
+        CASE WHEN i % 100001 = 0 THEN ARRAY['rare', 'even'] WHEN i % 2 = 0 THEN ARRAY['even'] END AS tags
 ) AS d;
 INSERT INTO @schema@.tags SELECT unnest(tags), incarnation FROM @schema@.runs WHERE tags IS NOT NULL;
 INSERT INTO @schema@.attributes
