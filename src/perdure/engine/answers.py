@@ -110,10 +110,11 @@ class Answers:
             if now is None or now.incarnation != run.incarnation:
                 raise RunNotFound(f"there is no run {run.id!r} any more; it was deleted")
             # After the run: what an ended one has answered is all that it ever will.
-            for key, data in (await self._reads.answers(run, list(line.waiting))).items():
+            asked = list(line.waiting)
+            for key, data in (await self._reads.answers(run, asked)).items():
                 line.tell(key, data)
             if now.status in TERMINAL:
-                for key in list(line.waiting):
+                for key in asked:  # Who came meanwhile was not looked for: that is for the next look.
                     line.tell(key, now)
                 return
             waiter.saw(now)
