@@ -520,3 +520,25 @@ async def test_qry_many_waiters_in_another_process_are_one_reader(world: World) 
             await client.settle()
         assert sorted([(await one).answer for one in waiting]) == list(range(1, 101))
         assert gate.calls.get("values", 0) + gate.calls.get("get", 0) + gate.calls.get("standing", 0) < 60
+
+
+async def test_f16_an_answer_asked_for_while_others_are_read_is_looked_for_too(world: World) -> None:
+    """The run has ended: what is not looked for now must not count as never given."""
+
+    @workflow
+    async def answers(ctx: Context) -> None:
+        ctx.set_value("a", 1)
+        ctx.set_value("b", 2)
+
+    gate = world.gate()
+    async with world.app(answers) as app, world.client(store=gate) as client:
+        run = await app.start(answers, id="r1")
+        await run.result()
+        key = (await run.info()).key
+        reading = gate.stop("before", "values")
+        first = asyncio.create_task(client.engine.answers.wait(key, "a"))
+        await reading.reached.wait()
+        second = asyncio.create_task(client.engine.answers.wait(key, "b"))
+        await asyncio.sleep(0)
+        reading.release()
+        assert [await first, await second] == [b"1", b"2"]
