@@ -41,6 +41,7 @@ async def main(port: int, amount: int, *who: str) -> None:
     secret = "only for this example; yours comes from the environment"
     app = Perdure("sqlite:///approval.db", secret=secret, lease=2, webhook_url=f"http://127.0.0.1:{port}/hooks")
     async with app, await asyncio.start_server(lambda r, w: serve(webhooks(app), r, w), "127.0.0.1", port):
+        print("serving", flush=True)
         run = await app.start(expense, amount, list(who), id=f"expense:{amount}")
         print(await run.result(), flush=True)
 
