@@ -361,6 +361,24 @@ async def test_a_bodys_line_is_said_when_its_turn_is_committed_and_not_before(wo
         assert [r.getMessage() for r in records.all if r.name == "perdure.workflow"] == ["begun", "after the step"]
 
 
+async def test_a_users_handler_that_raises_does_not_keep_the_run_from_going_on(world: World, records: Records) -> None:
+    class Broken(logging.Filter):
+        def filter(self, record: logging.LogRecord) -> bool:
+            raise RuntimeError("a broken filter")
+
+    @workflow
+    async def body(ctx: Context) -> str:
+        log.info("before")
+        await ctx.local_step("work", lambda: None)
+        return "done"
+
+    broken = Broken()
+    records.addFilter(broken)
+    async with world.app(body) as app:
+        run = await app.start(body)
+        assert await run.result(timeout=20) == "done"
+
+
 async def test_a_start_on_an_id_that_is_there_says_nothing(world: World, records: Records) -> None:
     async with world.app(talkative) as app:
         for _ in range(3):

@@ -95,8 +95,3 @@ class Turn:
         #: Children that are to be cancelled with undo, as this run was.
         self.passed_on: list[str] = []
         self.outcome: Outcome | None = None
-
-    def speak(self) -> None:
-        """The turn is durable: what the body said is said."""
-        for record in self.said:
-            logging.getLogger(record.name).handle(record)

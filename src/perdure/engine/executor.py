@@ -236,7 +236,7 @@ class Executor:
         if isinstance(answer, Applied | Moved):
             held.n += len(commit.entries)
             held.taken = []
-            turn.speak()
+            self.tell.said(turn)
             if commit.unwaits:
                 held.doubt_tokens()
                 self.nudges.run(held.key.incarnation)

@@ -8,6 +8,7 @@ from typing import Any
 
 from perdure.authoring.compensation import PREFIX
 from perdure.core.operation import Operation
+from perdure.core.turn import Turn
 from perdure.engine.endings import Endings
 from perdure.engine.events import Events, Lifecycle
 from perdure.engine.held import Held
@@ -53,6 +54,14 @@ class Telling:
         self.events = events
         #: Told of the values that became durable.
         self.values: Callable[[RunKey, Sequence[tuple[str, bytes]]], None] = lambda run, values: None
+
+    def said(self, turn: Turn) -> None:
+        """The turn is durable: what its body said is said. The user's handlers and filters may raise."""
+        for record in turn.said:
+            try:
+                logging.getLogger(record.name).handle(record)
+            except Exception:
+                log.exception("perdure: a log handler or filter failed on what a workflow said")
 
     def turn(self, held: Held, commit: TurnCommit, *, rests: bool) -> None:
         """A turn became durable. `rests` False: it wanted to park, but the run goes on."""
